@@ -1,5 +1,5 @@
-//! The command line: etcd-druid's flags where the meaning is the same, ours where there is none. Flags nobody knows are
-//! told about and ignored, as etcd-druid does.
+//! Command line: etcd-druid's flags where the meaning is the same, and our own. Unknown flags are logged and ignored, so
+//! that the command line of an etcd-druid Deployment keeps working.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,24 +15,28 @@ use crate::config::{ConfigError, OperatorConfiguration};
 
 const EXAMPLES: &str = "\
 Examples:
-  # in a pod, one of several replicas, settings from a file
+  # in a pod, with the configuration from a file
   mainstay-controller --config=/etc/mainstay/config.yaml
 
-  # from a laptop, for one namespace, acting on every change of a spec
+  # from a workstation, for one namespace, applying every spec change
   mainstay-controller --kubeconfig=$HOME/.kube/config --namespace=shoot --enable-etcd-spec-auto-reconcile";
 
-/// Turns Etcd resources into healthy etcd clusters, and keeps them so.
+/// Reconciles Etcd resources into running, backed up etcd clusters
 ///
-/// Run one or more replicas in a cluster; with `--enable-leader-election` one of them acts. Settings come from the
-/// file --config names (kind `OperatorConfiguration`, as etcd-druid has it) or from flags.
+/// Several replicas may run; with leader election one of them reconciles. The configuration comes from the file named
+/// by --config (kind `OperatorConfiguration`, as for etcd-druid) or, without a file, from flags.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "mainstay-controller", version, after_help = EXAMPLES)]
 pub struct OperatorArgs {
-    /// File with the operator's configuration; the flags of the group "without a file" are ignored then
+    /// Configuration file (kind `OperatorConfiguration`)
+    ///
+    /// With a file, the flags of the group "Without a file" are ignored.
     #[arg(long, env = "MAINSTAY_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Image of etcd for clusters that name none; its tag should be a version
+    /// Image of etcd for Etcds without spec.etcd.image
+    ///
+    /// The tag should be a version: the upgrade path is checked by it.
     #[arg(
         long,
         env = "MAINSTAY_ETCD_IMAGE",
@@ -41,31 +45,35 @@ pub struct OperatorArgs {
     )]
     pub etcd_image: String,
 
-    /// Image of mainstay-sidecar for clusters that name none
+    /// Image of mainstay-sidecar for Etcds without spec.backup.image
     #[arg(long, env = "MAINSTAY_SIDECAR_IMAGE", value_name = "IMAGE", default_value = concat!("mainstay-sidecar:v", env!("CARGO_PKG_VERSION")))]
     pub sidecar_image: String,
 
-    /// Image of mainstay-restorer, for init containers and Jobs
+    /// Image of mainstay-restorer for init containers and Jobs
     #[arg(long, env = "MAINSTAY_RESTORER_IMAGE", value_name = "IMAGE", default_value = concat!("mainstay-restorer:v", env!("CARGO_PKG_VERSION")))]
     pub restorer_image: String,
 
-    /// When nodes pull these images
+    /// Pull policy of these images
+    ///
+    /// Default: the policy of Kubernetes (Always for the tag `latest`, else IfNotPresent).
     #[arg(long, env = "MAINSTAY_IMAGE_PULL_POLICY", value_name = "POLICY")]
     pub image_pull_policy: Option<ImagePullPolicy>,
 
-    /// Look after the Etcds of this namespace only
+    /// Reconcile only the Etcds in this namespace
+    ///
+    /// Default: all namespaces. Set it when the service account has no cluster-wide permissions.
     #[arg(long, env = "MAINSTAY_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
 
-    /// Reach Kubernetes with this kubeconfig instead of the pod's service account
+    /// Kubeconfig to use instead of the pod's service account
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Name of the pod this runs in: who leads
+    /// Name of the controller's pod, its identity in leader election
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub pod_name: Option<String>,
 
-    /// Namespace of the pod: where the lease of the leader is
+    /// Namespace of the controller's pod and of the leader election Lease
     #[arg(
         long,
         env = "POD_NAMESPACE",
@@ -74,88 +82,93 @@ pub struct OperatorArgs {
     )]
     pub pod_namespace: String,
 
-    /// What is said when there is no file
     #[command(flatten, next_help_heading = "Without a file")]
     pub legacy: LegacyArgs,
 
-    /// What is logged
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// Flags of etcd-druid that the file replaces.
+/// Flags of etcd-druid that the configuration file replaces.
 #[derive(Clone, Debug, clap::Args)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag of etcd-druid"
 )]
 pub struct LegacyArgs {
-    /// Act only while holding a lease, so that there may be several replicas
+    /// Reconcile only while holding a Lease; required for several replicas
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
     pub enable_leader_election: bool,
 
-    /// Name of that lease
+    /// Name of the leader election Lease
+    ///
+    /// The default is etcd-druid's, so that the two do not reconcile at the same time.
     #[arg(long, value_name = "NAME", default_value = "druid-leader-election")]
     pub leader_election_id: String,
 
-    /// Address for metrics and health; all when empty
+    /// Address for metrics and health checks; empty means all addresses
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     pub metrics_bind_address: String,
 
-    /// Port for metrics and health
+    /// Port for metrics and health checks
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub metrics_port: u16,
 
-    /// How many clusters are worked on at the same time
+    /// Number of Etcds reconciled at the same time
+    ///
+    /// Default: 64.
     #[arg(long, value_name = "COUNT")]
     pub etcd_workers: Option<u16>,
 
-    /// Act on a changed spec without being asked to by an annotation
+    /// Apply spec changes without the annotation operation=reconcile
     #[arg(long, visible_alias = "ignore-operation-annotation", value_name = "BOOL", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub enable_etcd_spec_auto_reconcile: bool,
 
-    /// Give pods no token of their service account
+    /// Do not mount service account tokens into etcd pods
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
     pub disable_etcd_serviceaccount_automount: bool,
 
-    /// A member is not ready this long after nobody knew
+    /// Time a member may stay Unknown before it counts as NotReady
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = span)]
     pub etcd_member_notready_threshold: Duration,
 
-    /// Nobody knows how a member is after this long without a sign of life
+    /// Time since the last Lease renewal before a member counts as Unknown
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = span)]
     pub etcd_member_unknown_threshold: Duration,
 
-    /// Fold deltas into full snapshots
+    /// Compact delta snapshots into full snapshots with Jobs
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
     pub enable_backup_compaction: bool,
 
-    /// After so many changes
+    /// Events that trigger a compaction
+    ///
+    /// Counted as revisions since the last full snapshot. Lower it to shorten restores, at the cost of more Jobs.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     pub etcd_events_threshold: i64,
 
-    /// How long folding may take
+    /// Compaction Job deadline
+    ///
+    /// A Job that takes longer fails. Raise it for large databases.
     #[arg(long, value_name = "DURATION", default_value = "3h", value_parser = span)]
     pub active_deadline_duration: Duration,
 
-    /// How long a finished Job stays to be measured
+    /// Time a finished compaction Job is kept so that its metrics can be scraped
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = span)]
     pub metrics_scrape_wait_duration: Duration,
 }
 
-/// When nodes pull images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum ImagePullPolicy {
-    /// At every start.
+    /// Pull at every container start
     Always,
-    /// When a node has none.
+    /// Pull when the node does not have the image
     IfNotPresent,
-    /// Never.
+    /// Never pull
     Never,
 }
 
@@ -165,36 +178,27 @@ fn span(text: &str) -> Result<Duration, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Why there are no settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigLoadError {
-    /// The file cannot be read.
-    #[error("read {}", path.display())]
+    #[error("failed to read configuration file {}", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// The file makes no sense.
-    #[error("understand {}", path.display())]
+    #[error("failed to parse configuration file {}", path.display())]
     Parse {
-        /// Which.
         path: PathBuf,
-        /// What is wrong with it.
         source: serde_norway::Error,
     },
-    /// The settings contradict each other.
-    #[error("use the configuration")]
+    #[error("invalid configuration")]
     Config {
-        /// How.
         source: ConfigError,
     },
 }
 
 impl OperatorArgs {
-    /// Reads a command line; returns the flags nobody knows, too.
+    /// Parses a command line. Also returns the unknown flags, which are ignored.
     pub fn parse_known(
         line: impl IntoIterator<Item = OsString>,
     ) -> Result<(Self, Vec<String>), clap::Error> {
@@ -202,7 +206,7 @@ impl OperatorArgs {
         Ok((Self::try_parse_from(line)?, unknown))
     }
 
-    /// The operator's configuration: of the file, or of the flags.
+    /// The configuration of the file, or of the flags when no file is given.
     pub fn load_config(&self) -> Result<OperatorConfiguration, ConfigLoadError> {
         let config = match &self.config {
             Some(path) => {
@@ -223,7 +227,6 @@ impl OperatorArgs {
         Ok(config)
     }
 
-    /// How objects are rendered.
     pub fn to_settings(&self, config: &OperatorConfiguration) -> OperatorSettings {
         let images = DefaultImages {
             etcd: self.etcd_image.clone(),
@@ -244,7 +247,6 @@ impl OperatorArgs {
         }
     }
 
-    /// Where to look.
     pub fn watch_scope(&self) -> WatchScope {
         let named = self.namespace.as_ref().filter(|name| !name.is_empty());
         named.map_or(WatchScope::Cluster, |name| WatchScope::Namespace(name.clone()))
@@ -295,7 +297,7 @@ impl LegacyArgs {
     }
 }
 
-/// The command line without flags nobody knows, and these.
+/// Splits a command line into known words and the names of unknown flags.
 fn split_unknown_flags(line: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let command = OperatorArgs::command();
     let names: Vec<String> = command
@@ -314,6 +316,7 @@ fn split_unknown_flags(line: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut line = line.into_iter().peekable();
     while let Some(word) = line.next() {
         let text = word.to_string_lossy().into_owned();
+        // Positional words and short flags are left to clap, which rejects them with a usage message.
         let Some(flag) = text.strip_prefix("--").filter(|flag| !flag.is_empty()) else {
             kept.push(word);
             continue;
@@ -325,7 +328,7 @@ fn split_unknown_flags(line: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
         }
         unknown.push(format!("--{name}"));
         let is_alone = !flag.contains('=');
-        // Its value, when it comes as a word of its own.
+        // `--flag value`: the value of an unknown flag is dropped with it.
         line.next_if(|next| is_alone && !next.to_string_lossy().starts_with('-'));
     }
     (kept, unknown)
@@ -416,7 +419,7 @@ mod tests {
         let (args, _) = parse_flags(&["--config=/nowhere/config.yaml"]);
         assert_eq!(
             args.load_config().unwrap_err().to_string(),
-            "read /nowhere/config.yaml"
+            "failed to read configuration file /nowhere/config.yaml"
         );
     }
 }

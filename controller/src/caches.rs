@@ -1,12 +1,12 @@
-//! What is watched: everything a cluster is made of, by label, kept small, and turned into "look at this Etcd again".
+//! Watches on all managed objects, selected by label, kept in small caches and mapped to reconciles of their Etcd.
 //!
 //! ```text
-//! API server ─ watch, label-scoped ─► slim ─► packed ─► store
-//!                                       └ what changed that matters? ─► Etcd to look at
+//! API server ─ watch, by label ─► trim ─► pack ─► store
+//!                                   └ relevant change? ─► reconcile of the Etcd
 //! ```
 //!
-//! **Holds**: secrets are not watched. Of pods only what is looked at is kept. A renewed Lease is stored
-//! and wakes nobody: a thousand quiet clusters renew hundreds a second.
+//! Invariants: Secrets are not watched. Pods are trimmed to the fields in use. A renewed Lease is stored but triggers no
+//! reconcile: a thousand idle clusters renew hundreds of Leases per second.
 
 mod guarded;
 pub mod packed;
@@ -41,12 +41,12 @@ use crate::trim;
 
 pub use guarded::LazyEtcd;
 
-/// How many Etcds may wait to be looked at before watches pause: more than there are clusters, little memory.
+/// Pending reconcile requests before the watches block: more than there are clusters, and little memory.
 const TRIGGER_BUFFER: usize = 4096;
-/// How many objects are listed at a time: all kinds are listed at once, and what is being read is large.
+/// Objects per list page. All kinds are listed in parallel and an unpacked page is large, so pages are small.
 pub(crate) const PAGE_SIZE: u32 = 50;
 
-/// Everything that is kept of the API server's objects.
+/// Caches of all watched kinds.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each is the kind it is named after")]
 pub struct Stores {
@@ -61,40 +61,35 @@ pub struct Stores {
     pub pods: PackedStore<Pod>,
     pub pvcs: PackedStore<PersistentVolumeClaim>,
     pub jobs: PackedStore<Job>,
-    /// Which version of disruption budgets the API server serves.
+    /// The version of PodDisruptionBudgets that the API server serves.
     pub pdb_resource: ApiResource,
 }
 
-/// The watches as they run.
+/// The running watches.
 #[derive(Debug)]
 pub struct Watches {
-    /// What they keep.
     pub stores: Stores,
-    /// The Etcds whose parts changed.
+    /// Etcds whose objects have changed.
     pub triggers: mpsc::Receiver<ObjectRef<LazyEtcd>>,
-    /// The watches; one that ends is an error.
+    /// One task per kind; a task that ends is an error.
     pub tasks: JoinSet<()>,
     is_ready: Arc<AtomicBool>,
 }
 
-/// Why watching did not begin.
 #[derive(Debug, thiserror::Error)]
-#[error("a watch ended before its first list was complete")]
+#[error("watch ended before its first list was complete")]
 #[non_exhaustive]
 pub struct WatchEnded;
 
-/// Where to look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WatchScope {
-    /// Everywhere.
+    /// All namespaces.
     #[default]
     Cluster,
-    /// In one namespace.
     Namespace(String),
 }
 
 impl WatchScope {
-    /// The objects of one kind in it.
     pub fn api<K>(&self, client: &Client) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
@@ -122,7 +117,7 @@ struct WatchStarter {
 }
 
 impl Watches {
-    /// Begins to watch; `budgets` is the version of disruption budgets the API server serves.
+    /// Starts all watches; `budgets` is the version of PodDisruptionBudgets that the API server serves.
     pub fn start(client: &Client, scope: &WatchScope, budgets: ApiResource) -> Self {
         let (send, triggers) = mpsc::channel(TRIGGER_BUFFER);
         let is_started = Arc::new(AtomicBool::new(false));
@@ -156,7 +151,8 @@ impl Watches {
         }
     }
 
-    /// Waits until every kind has been listed once. From then on changes are told.
+    /// Waits until every kind has been listed once. Changes trigger reconciles only from then on, because a reconcile on
+    /// incomplete caches would take existing objects for missing.
     pub async fn wait_until_ready(&self) -> Result<(), WatchEnded> {
         let Stores {
             service_accounts,
@@ -192,7 +188,7 @@ impl Watches {
 }
 
 impl WatchStarter {
-    fn watch_kind<K>(&mut self, slim: fn(&mut K), mark: fn(&K) -> u64) -> PackedStore<K>
+    fn watch_kind<K>(&mut self, trim: fn(&mut K), mark: fn(&K) -> u64) -> PackedStore<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -205,7 +201,7 @@ impl WatchStarter {
     {
         let api = self.scope.api::<K>(&self.client);
         let (reader, writer) = store::<Packed<K>>();
-        self.spawn_watch(api, writer, slim, mark);
+        self.spawn_watch(api, writer, trim, mark);
         reader
     }
 
@@ -221,7 +217,7 @@ impl WatchStarter {
         &mut self,
         api: Api<K>,
         mut writer: store::Writer<Packed<K>>,
-        slim: fn(&mut K),
+        trim: fn(&mut K),
         mark: fn(&K) -> u64,
     ) where
         K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
@@ -233,9 +229,10 @@ impl WatchStarter {
         let mut send = self.triggers.clone();
         let is_started = Arc::clone(&self.is_ready);
         let stream = watch(api, config)
+            // managedFields are the largest part of many objects and never read.
             .modify(move |object| {
                 object.meta_mut().managed_fields = None;
-                slim(object);
+                trim(object);
             })
             .backoff(WatchBackoff::default());
         self.tasks.spawn(async move {
@@ -245,19 +242,21 @@ impl WatchStarter {
                 match stream.try_next().await {
                     Ok(Some(event)) => {
                         let changed = marks.process_event(&event);
+                        // Stored before the reconcile is triggered, so that it observes the change.
                         writer.apply_watcher_event(&Packed::pack_event(&event));
+                        // The controller lists and reconciles all Etcds itself at the start.
                         if !is_started.load(Ordering::Acquire) {
                             continue;
                         }
                         for etcd in changed {
                             if send.send(etcd).await.is_err() {
-                                return; // nobody listens any more: the process is stopping
+                                return; // the receiver is gone: the process is stopping
                             }
                         }
                     }
                     Ok(None) => return,
                     Err(error) => {
-                        tracing::warn!(error = %mainstay_telemetry::ErrorChain(&error), kind = std::any::type_name::<K>(), "a watch was interrupted");
+                        tracing::warn!(error = %mainstay_telemetry::ErrorChain(&error), kind = std::any::type_name::<K>(), "watch interrupted, retrying");
                     }
                 }
             }
@@ -268,20 +267,19 @@ impl WatchStarter {
 /// Namespace and name of an object.
 type ObjectKey = (String, String);
 
-/// What was last seen of an object.
 #[derive(Clone, Debug)]
 struct TrackedObject {
-    /// As a number.
+    /// Hash of the fields whose change is relevant.
     change_hash: u64,
-    /// Name of the Etcd it belongs to.
+    /// From the labels; `None` without one.
     etcd_name: Option<String>,
 }
 
-/// What was last seen of each object.
+/// The last observed state of each object of one kind, to tell relevant changes from others.
 struct WatchChangeTracker<K> {
     hash_change: fn(&K) -> u64,
     known: HashMap<ObjectKey, TrackedObject>,
-    /// What is being listed again, after the watch was interrupted.
+    /// Objects of a list in progress, after the watch was interrupted.
     relisted: HashMap<ObjectKey, TrackedObject>,
 }
 
@@ -294,29 +292,29 @@ impl<K: Resource> WatchChangeTracker<K> {
         }
     }
 
-    /// The Etcds whose parts changed in a way that matters. A list is told when it is complete, since only then it is in the
-    /// store; what it lacks was deleted while nobody watched.
+    /// The Etcds that a watch event affects. A list is processed when it is complete: only then it is in the store, and only
+    /// then missing objects are known to be deleted.
     fn process_event(&mut self, event: &Event<K>) -> Vec<ObjectRef<LazyEtcd>> {
         match event {
             Event::Apply(object) => {
-                let (place, now) = self.track(object);
-                let owner = owning_etcd(&place, &now);
-                let before = self.known.insert(place, now.clone());
+                let (key, now) = self.track(object);
+                let owner = owning_etcd(&key, &now);
+                let before = self.known.insert(key, now.clone());
                 let is_new = before.is_none_or(|before| before.change_hash != now.change_hash);
                 owner.filter(|_| is_new).into_iter().collect()
             }
             Event::Delete(object) => {
-                let (place, now) = self.track(object);
-                self.known.remove(&place);
-                owning_etcd(&place, &now).into_iter().collect()
+                let (key, now) = self.track(object);
+                self.known.remove(&key);
+                owning_etcd(&key, &now).into_iter().collect()
             }
             Event::Init => {
                 self.relisted.clear();
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let (place, now) = self.track(object);
-                self.relisted.insert(place, now);
+                let (key, now) = self.track(object);
+                self.relisted.insert(key, now);
                 Vec::new()
             }
             Event::InitDone => self.finish_relist(),
@@ -326,23 +324,24 @@ impl<K: Resource> WatchChangeTracker<K> {
     fn finish_relist(&mut self) -> Vec<ObjectRef<LazyEtcd>> {
         let before = std::mem::replace(&mut self.known, std::mem::take(&mut self.relisted));
         let marks =
-            |observed: &HashMap<ObjectKey, TrackedObject>, place: &ObjectKey| observed.get(place).map(|one| one.change_hash);
-        let gone = before
+            |observed: &HashMap<ObjectKey, TrackedObject>, key: &ObjectKey| observed.get(key).map(|one| one.change_hash);
+        let deleted = before
             .iter()
-            .filter(|(place, _)| !self.known.contains_key(*place));
+            .filter(|(key, _)| !self.known.contains_key(*key));
         let changed = self
             .known
             .iter()
-            .filter(|(place, now)| marks(&before, place) != Some(now.change_hash));
-        let told: HashSet<_> = gone
+            .filter(|(key, now)| marks(&before, key) != Some(now.change_hash));
+        let affected: HashSet<_> = deleted
             .chain(changed)
-            .filter_map(|(place, observed)| owning_etcd(place, observed))
+            .filter_map(|(key, observed)| owning_etcd(key, observed))
             .collect();
-        told.into_iter().collect()
+        affected.into_iter().collect()
     }
 
     fn track(&self, object: &K) -> (ObjectKey, TrackedObject) {
         let labels = object.labels();
+        // Pods of Jobs carry another label than the objects of the cluster.
         let owner = labels.get(PART_OF).or_else(|| labels.get(JOB_ETCD));
         let namespace = object.meta().namespace.clone().unwrap_or_default();
         let observed = TrackedObject {
@@ -353,17 +352,15 @@ impl<K: Resource> WatchChangeTracker<K> {
     }
 }
 
-/// The Etcd an object belongs to.
 fn owning_etcd((namespace, _): &ObjectKey, observed: &TrackedObject) -> Option<ObjectRef<LazyEtcd>> {
     Some(ObjectRef::new(observed.etcd_name.as_deref()?).within(namespace))
 }
 
-/// Any change matters.
+/// For kinds of which every change is relevant.
 fn hash_resource_version<K: Resource>(object: &K) -> u64 {
     hash_value(&object.meta().resource_version)
 }
 
-/// A number that differs when the value does.
 pub(crate) fn hash_value(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -395,19 +392,19 @@ mod tests {
     fn what_changed_or_went_while_nobody_watched_is_told_once_it_is_in_the_store() {
         let mut marks = WatchChangeTracker::<Service>::new(hash_resource_version);
         for name in ["kept", "changed", "gone"] {
-            let told = marks.process_event(&Event::Apply(service(name, 1)));
-            assert_eq!(etcd_names(told), [name]);
+            let affected = marks.process_event(&Event::Apply(service(name, 1)));
+            assert_eq!(etcd_names(affected), [name]);
         }
         let again = marks.process_event(&Event::Apply(service("kept", 1)));
         assert!(again.is_empty(), "nothing changed");
 
         let listed = [("kept", 1), ("changed", 2), ("made", 3)];
-        let mut told = marks.process_event(&Event::Init);
+        let mut affected = marks.process_event(&Event::Init);
         for (name, version) in listed {
-            told.extend(marks.process_event(&Event::InitApply(service(name, version))));
+            affected.extend(marks.process_event(&Event::InitApply(service(name, version))));
         }
-        assert!(told.is_empty(), "{told:?}");
-        let told = marks.process_event(&Event::InitDone);
-        assert_eq!(etcd_names(told), ["changed", "gone", "made"]);
+        assert!(affected.is_empty(), "{affected:?}");
+        let affected = marks.process_event(&Event::InitDone);
+        assert_eq!(etcd_names(affected), ["changed", "gone", "made"]);
     }
 }

@@ -1,38 +1,38 @@
-//! Every interval of the controller, with its reason.
+//! All intervals and timeouts of the controller, with their reasons.
 
 use std::time::Duration;
 
-/// A cluster at rest is looked at again although nothing happened: clocks move, and a missed event must not be for ever.
+/// Interval between reconciles of an idle cluster: schedules become due, and a lost watch event must not be lost for ever.
 pub const RESYNC: Duration = Duration::from_mins(10);
-/// Something is waited for that events announce; this is for what they do not, such as a learner that has caught up.
+/// Interval while waiting. Most changes cause a watch event; some do not, such as a learner that has caught up.
 pub const WAIT_POLL: Duration = Duration::from_secs(5);
-/// The effect of a step is usually announced by an event within a moment.
+/// Interval after a step. Its effect usually causes a watch event earlier.
 pub const AFTER_STEP: Duration = Duration::from_secs(2);
-/// A pass that takes longer is abandoned, which is always safe: a server that is silent must not keep a worker for ever. The
-/// longest question to etcd takes a quarter of it.
+/// A longer reconcile is cancelled, which is always safe: a hanging server must not occupy a worker for ever. The longest
+/// query of etcd takes a quarter of it.
 pub const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);
-/// The first pause after an error, and the longest.
+/// First and longest delay after a failed reconcile.
 pub const ERROR_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
-/// After a member was not ready, its Lease is looked at this often: renewals are not announced.
+/// Interval while a Lease is expired: the caches raise no event for a renewal.
 pub const UNHEALTHY_POLL: Duration = Duration::from_secs(10);
-/// The pause between two attempts at a snapshot before a change.
+/// Delay before a failed snapshot before a disruptive change is retried.
 pub const SNAPSHOT_RETRY: Duration = Duration::from_mins(1);
-/// How long volumes that could not be expanded are left alone.
+/// Delay before a refused volume expansion is retried.
 pub const EXPANSION_RETRY: Duration = Duration::from_mins(10);
-/// How old versions and sizes of members may be in a status at rest.
+/// Maximum age of member versions and sizes in the status of an idle cluster.
 pub const MEMBER_FACTS_REFRESH: Duration = Duration::from_mins(10);
-/// The first pause before versions and sizes that nobody told yet are asked for again; it doubles up to [`MEMBER_FACTS`].
+/// First delay before missing versions and sizes are queried again; doubles up to the refresh interval above.
 pub const MISSING_FACTS_RETRY: Duration = Duration::from_secs(5);
-/// At rest, how far passes over many clusters are spread: a part of the interval.
+/// Share of the interval over which reconciles of idle clusters are spread.
 pub const JITTER_PERCENT: u64 = 20;
-/// How long the lock of a recovery lasts when nobody renews it: a restart of the controller takes less.
+/// Expiry of the recovery lock without renewal: longer than a restart of the controller.
 pub const LOCK_TTL: Duration = Duration::from_mins(10);
-/// How often the log of a restore is read: a little more often than what is waited for is looked at, so that none is skipped.
+/// Minimum age before the log of a restore is read again: slightly less than `WAIT_POLL`, so that each poll reads it.
 pub const LOG_POLL: Duration = Duration::from_secs(4);
-/// How often one is tried that could not be read.
+/// Delay before a log that could not be read is tried again.
 pub const LOG_RETRY: Duration = Duration::from_secs(20);
-/// The first pause after a Job of a recovery failed, and the longest.
+/// First and longest delay after a failed Job of a recovery.
 pub const RECOVERY_BACKOFF: (Duration, Duration) =
     (Duration::from_secs(20), Duration::from_mins(20));
-/// How long the last words of a Job that went well are waited for: its pod tells them, and may be heard of later.
+/// Time to wait for the result of a succeeded Job: its pod reports it, and the pod's watch event may arrive later.
 pub const JOB_RESULT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
-//! The operator's configuration: etcd-druid's `OperatorConfiguration` file, with what has a meaning here.
+//! The configuration file: etcd-druid's `OperatorConfiguration`, with the fields that have a meaning here.
 //!
-//! **Holds**: a file etcd-druid reads is read, whatever else it says; keys its chart has spelt differently are read in both
-//! spellings. Every value has a default.
+//! Invariants: every file that etcd-druid accepts is accepted, unknown fields are ignored; keys that etcd-druid's chart
+//! spells differently are accepted in both spellings. Every field has a default.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,51 +10,40 @@ use mainstay_crds::scalar::DurationString;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-/// The file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorConfiguration {
-    /// How the API server is spoken to.
     pub client_connection: ClientConnection,
-    /// Which of several replicas acts.
     pub leader_election: LeaderElection,
-    /// Where this process listens.
     pub server: ServerConfig,
-    /// What it does.
     pub controllers: Controllers,
-    /// Switches of etcd-druid; none has a meaning here.
+    /// Feature gates of etcd-druid. Accepted and ignored.
     pub feature_gates: BTreeMap<String, bool>,
-    /// What is logged.
     #[serde(alias = "logConfiguration")]
     pub logging: Logging,
 }
 
-/// How the API server is spoken to. Accepted: this process does not limit itself, it is bounded by its workers.
+/// Client-side rate limits. Accepted and ignored: the number of workers bounds the requests.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientConnection {
-    /// Requests a second.
     pub qps: Option<f32>,
-    /// Requests at once.
     pub burst: Option<i32>,
 }
 
-/// Which of several replicas acts.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaderElection {
-    /// Whether there may be several.
     pub enabled: bool,
-    /// How long others wait for a leader that gives no sign of life.
+    /// Time without renewal after which another replica may take the Lease.
     #[serde(deserialize_with = "span")]
     pub lease_duration: Duration,
-    /// How long a leader acts without having renewed.
+    /// Time without renewal after which the leader stops writing. Must be shorter than `lease_duration`.
     #[serde(deserialize_with = "span")]
     pub renew_deadline: Duration,
-    /// The pause between two attempts.
+    /// Time between two attempts to acquire or renew the Lease.
     #[serde(deserialize_with = "span")]
     pub retry_period: Duration,
-    /// Name of the Lease.
     pub resource_name: String,
 }
 
@@ -70,21 +59,18 @@ impl Default for LeaderElection {
     }
 }
 
-/// Where this process listens.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerConfig {
-    /// For metrics and health.
+    /// Metrics and health checks.
     pub metrics: ListenerConfig,
 }
 
-/// One address.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerConfig {
-    /// The address; all when it is empty.
+    /// Empty means all addresses.
     pub bind_address: String,
-    /// The port.
     pub port: u16,
 }
 
@@ -97,25 +83,19 @@ impl Default for ListenerConfig {
     }
 }
 
-/// What this process does.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Controllers {
-    /// To clusters.
     pub etcd: EtcdController,
-    /// To backups.
     pub compaction: CompactionController,
-    /// To tasks that copy backups.
     pub etcd_copy_backups_task: CopyController,
-    /// To other tasks.
     pub etcd_ops_task: OpsController,
 }
 
-/// What is done to tasks that copy backups.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CopyController {
-    /// How many are worked on at the same time.
+    /// Number of tasks reconciled at the same time.
     pub concurrent_syncs: u16,
 }
 
@@ -127,11 +107,10 @@ impl Default for CopyController {
     }
 }
 
-/// What is done to other tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpsController {
-    /// How many are worked on at the same time. One that takes a snapshot waits for it, which may take minutes.
+    /// Number of tasks reconciled at the same time. A task that takes a snapshot occupies a worker for minutes.
     pub concurrent_syncs: u16,
 }
 
@@ -143,17 +122,15 @@ impl Default for OpsController {
     }
 }
 
-/// What is done to clusters.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdController {
-    /// How many are worked on at the same time.
+    /// Number of Etcds reconciled at the same time.
     pub concurrent_syncs: u16,
-    /// Whether a changed spec is acted on without being asked to.
+    /// Apply spec changes without the annotation `operation=reconcile`.
     pub enable_etcd_spec_auto_reconcile: bool,
-    /// Whether pods get no token of their service account.
+    /// Do not mount service account tokens into etcd pods.
     pub disable_etcd_service_account_automount: bool,
-    /// When silence of a member means something.
     pub etcd_member: EtcdMember,
 }
 
@@ -168,17 +145,17 @@ impl Default for EtcdController {
     }
 }
 
-/// A pass over a cluster at rest takes a millisecond; one that asks etcd may wait for seconds.
+/// A reconcile of an idle cluster takes a millisecond; one that queries etcd may block for seconds.
 const DEFAULT_CONCURRENT_SYNCS: u16 = 64;
 
-/// When silence of a member means something.
+/// Ages of a member's Lease that change its reported state.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdMember {
-    /// It is not ready this long after nobody knew.
+    /// Time a member may stay Unknown before it counts as NotReady.
     #[serde(deserialize_with = "span")]
     pub not_ready_threshold: Duration,
-    /// Nobody knows after this long.
+    /// Time since the last Lease renewal before a member counts as Unknown.
     #[serde(deserialize_with = "span")]
     pub unknown_threshold: Duration,
 }
@@ -192,20 +169,18 @@ impl Default for EtcdMember {
     }
 }
 
-/// When deltas are folded into a full snapshot.
+/// When delta snapshots are compacted into a full snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompactionController {
-    /// Whether they are.
     pub enabled: bool,
-    /// After so many changes.
+    /// Events since the last full snapshot that trigger a compaction.
     pub events_threshold: i64,
-    /// At so many, etcd itself is asked for a full snapshot.
+    /// Events above which a full snapshot is taken instead, because a Job would take too long.
     pub trigger_full_snapshot_threshold: i64,
-    /// How long it may take.
     #[serde(deserialize_with = "span")]
     pub active_deadline_duration: Duration,
-    /// How long a finished Job stays to be measured.
+    /// Time a finished Job is kept so that its metrics can be scraped.
     #[serde(deserialize_with = "span")]
     pub metrics_scrape_wait_duration: Duration,
 }
@@ -222,7 +197,6 @@ impl Default for CompactionController {
     }
 }
 
-/// What is logged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
@@ -234,29 +208,26 @@ pub struct Logging {
 
 fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
+    // Go's ParseDuration accepts "0" without a unit.
     if text == "0" {
         return Ok(Duration::ZERO);
     }
     DurationString(text).to_duration().map_err(D::Error::custom)
 }
 
-/// Why a configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number that has to be above zero is not.
-    #[error("{field} must be above zero")]
+    #[error("{field} must be greater than zero")]
     Zero {
-        /// Which.
         field: &'static str,
     },
-    /// A leader would act longer than others wait.
+    /// Two replicas would reconcile at the same time.
     #[error("leaderElection.renewDeadline must be shorter than leaderElection.leaseDuration")]
     RenewDeadlineTooLong,
 }
 
 impl OperatorConfiguration {
-    /// Checks what the types do not.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let LeaderElection {
             lease_duration,
@@ -295,10 +266,11 @@ impl OperatorConfiguration {
                 controllers.etcd_ops_task.concurrent_syncs,
             ),
         ];
-        // kube takes none for no limit.
+        // kube treats a concurrency of 0 as unlimited.
         if let Some((field, _)) = workers.iter().find(|(_, workers)| *workers == 0) {
             return Err(ConfigError::Zero { field });
         }
+        // A leader has to stop writing before another replica may take its Lease.
         if renew_deadline >= lease_duration {
             return Err(ConfigError::RenewDeadlineTooLong);
         }

@@ -1,4 +1,6 @@
-//! What every pass shares: connections, stores, settings, and the little that is remembered between passes.
+//! State shared by all reconciles: clients, caches, settings, and local state that lives between two reconciles.
+//!
+//! Invariant: losing the local state (a restart) costs a query or a write without effect, never a wrong decision.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -26,40 +28,27 @@ use crate::status::Thresholds;
 use crate::turns::WriteScheduler;
 use crate::validate::DesiredState;
 
-/// What every pass shares.
 pub struct Context {
-    /// The API server.
     pub client: Client,
-    /// What is watched.
     pub stores: Stores,
-    /// How objects are rendered.
     pub settings: OperatorSettings,
-    /// The operator's numbers.
     pub policy: ReconcilePolicy,
-    /// When silence of a member means something.
     pub thresholds: Thresholds,
-    /// Whether this process may write.
+    /// Checked before every write.
     pub leadership: Leadership,
-    /// Tells people.
     pub recorder: Recorder,
-    /// What is measured.
     pub metrics: ControllerMetrics,
-    /// What is remembered.
     pub local: LocalState,
-    /// Requests that take longer than a pass.
+    /// Requests that take longer than a reconcile, such as snapshots.
     pub background_tasks: TaskTracker,
-    /// Asks for another pass.
     pub trigger: ReconcileTrigger,
-    /// Passes so far.
     pub run_counter: AtomicU64,
-    /// Who may write now.
     pub write_scheduler: WriteScheduler,
-    /// How far this process is.
     pub probe: ReconcileProbe,
 }
 
 impl Context {
-    /// A name for a pass that no other has, in this process or another.
+    /// An ID for a reconcile, for `lastOperation.runID`.
     pub fn next_run_id(&self) -> String {
         let run = self.run_counter.fetch_add(1, Ordering::Relaxed);
         format!("{:x}-{run:x}", std::process::id())
@@ -74,12 +63,9 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Which cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EtcdKey {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -90,7 +76,6 @@ impl fmt::Display for EtcdKey {
 }
 
 impl DesiredState {
-    /// Which cluster this is about.
     pub fn key(&self) -> EtcdKey {
         EtcdKey {
             namespace: self.namespace.clone(),
@@ -99,20 +84,20 @@ impl DesiredState {
     }
 }
 
-/// Asks for another pass over one cluster.
+/// Requests a reconcile without a watch event, for example when a background task has ended.
 #[derive(Clone, Debug)]
 pub struct ReconcileTrigger(pub mpsc::UnboundedSender<ObjectRef<LazyEtcd>>);
 
 impl ReconcileTrigger {
-    /// Of this cluster. Nobody listens when the process is stopping.
     pub fn request(&self, key: &EtcdKey) {
+        // The receiver is gone only while the process stops.
         self.0
             .unbounded_send(ObjectRef::new(&key.name).within(&key.namespace))
             .ok();
     }
 }
 
-/// What is remembered between passes. Losing it costs a question or an idle write, never a mistake.
+/// Per-cluster state between two reconciles, in memory only.
 #[derive(Clone, Debug, Default)]
 pub struct LocalState(Arc<Mutex<LocalStateInner>>);
 
@@ -121,7 +106,6 @@ struct LocalStateInner {
     clusters: HashMap<EtcdKey, ClusterLocalState>,
 }
 
-/// What is remembered of one cluster.
 #[derive(Clone, Debug, Default)]
 struct ClusterLocalState {
     failures: u32,
@@ -132,7 +116,7 @@ struct ClusterLocalState {
     expansion_refused: Option<RefusedExpansion>,
     queried_at: Option<Timestamp>,
     incomplete_queries: u32,
-    /// Of the resource with this uid.
+    /// With the uid of the Etcd it belongs to.
     coordinator: Option<(String, Arc<Coordinator>)>,
     fallback: FallbackSnapshot,
     full_snapshot: Option<PendingFullSnapshot>,
@@ -143,12 +127,11 @@ struct ClusterLocalState {
 /// A full snapshot whose Lease the caches may not have at its new revision yet.
 #[derive(Clone, Copy, Debug)]
 struct PendingFullSnapshot {
-    /// What the cached Lease said when the snapshot was stored.
+    /// Revision of the cached Lease when the snapshot was stored.
     lease_revision: Option<i64>,
     revision: i64,
 }
 
-/// An expansion of volumes that was refused.
 #[derive(Clone, Debug)]
 struct RefusedExpansion {
     bytes: u64,
@@ -162,11 +145,12 @@ impl LocalState {
     }
 
     fn with_cluster<T>(&self, key: &EtcdKey, change: impl FnOnce(&mut ClusterLocalState) -> T) -> T {
-        let mut remembered = self.lock();
-        change(remembered.clusters.entry(key.clone()).or_default())
+        let mut state = self.lock();
+        change(state.clusters.entry(key.clone()).or_default())
     }
 
-    /// A pass failed: how often now, in a row. One that got further than the one before begins a new row.
+    /// Counts a failed reconcile and returns the failures in a row. A reconcile that applied an object starts at 1 again,
+    /// so that a long creation with transient errors is not slowed down by the backoff.
     pub fn record_failure(&self, key: &EtcdKey) -> u32 {
         self.with_cluster(key, |cluster| {
             let got_further = std::mem::take(&mut cluster.made_progress);
@@ -176,29 +160,27 @@ impl LocalState {
         })
     }
 
-    /// A pass went well.
     pub fn record_success(&self, key: &EtcdKey) {
         self.with_cluster(key, |cluster| cluster.failures = 0);
     }
 
-    /// What became of the snapshot that was asked for.
+    /// State of the snapshot before a disruptive change.
     pub fn set_snapshot_request(&self, key: &EtcdKey, state: SnapshotRequest) {
         self.with_cluster(key, |cluster| cluster.snapshot_request = state);
     }
 
-    /// What is known of it.
     pub fn snapshot_request(&self, key: &EtcdKey) -> SnapshotRequest {
         self.with_cluster(key, |cluster| cluster.snapshot_request.clone())
     }
 
-    /// Volumes of this size cannot be had.
-    pub fn record_expansion_refused(&self, key: &EtcdKey, bytes: u64, why: String, at: Timestamp) {
+    /// The API server refused to expand the PVCs to this size.
+    pub fn record_expansion_refused(&self, key: &EtcdKey, bytes: u64, cause: String, at: Timestamp) {
         self.with_cluster(key, |cluster| {
-            cluster.expansion_refused = Some(RefusedExpansion { bytes, reason: why, at });
+            cluster.expansion_refused = Some(RefusedExpansion { bytes, reason: cause, at });
         });
     }
 
-    /// Why volumes of this size cannot be had, if that was tried lately: a quota or a storage class may have changed since.
+    /// Why an expansion to this size was refused. Expires, because a quota or storage class may have changed since.
     pub fn expansion_refusal(&self, key: &EtcdKey, bytes: u64, now: Timestamp) -> Option<String> {
         self.with_cluster(key, |cluster| {
             let refused = cluster.expansion_refused.as_ref();
@@ -209,36 +191,34 @@ impl LocalState {
         })
     }
 
-    /// etcd was asked.
+    /// etcd was queried for its members.
     pub fn record_query(&self, key: &EtcdKey, at: Timestamp) {
         self.with_cluster(key, |cluster| cluster.queried_at = Some(at));
     }
 
-    /// When etcd was last asked.
     pub fn last_query(&self, key: &EtcdKey) -> Option<Timestamp> {
         self.with_cluster(key, |cluster| cluster.queried_at)
     }
 
-    /// How long to wait before facts that nobody told yet are asked for again.
+    /// Time before missing versions and sizes are queried again; doubles with each query that did not return them.
     pub fn facts_retry_delay(&self, key: &EtcdKey) -> Duration {
         let times = self.with_cluster(key, |cluster| cluster.incomplete_queries);
         let pause = cadence::MISSING_FACTS_RETRY.saturating_mul(1 << times.min(16));
         pause.min(cadence::MEMBER_FACTS_REFRESH)
     }
 
-    /// Facts are missing although they were asked for.
+    /// A query is due because versions are still missing.
     pub fn record_missing_facts(&self, key: &EtcdKey) {
         self.with_cluster(key, |cluster| {
             cluster.incomplete_queries = cluster.incomplete_queries.saturating_add(1);
         });
     }
 
-    /// Nothing is missing.
     pub fn clear_missing_facts(&self, key: &EtcdKey) {
         self.with_cluster(key, |cluster| cluster.incomplete_queries = 0);
     }
 
-    /// Applying this to an object at that version changes nothing.
+    /// Records that an object has this state, so that the next reconcile does not apply it again.
     pub fn record_applied(&self, key: &EtcdKey, object: String, state: String) {
         self.with_cluster(key, |cluster| {
             cluster.made_progress = true;
@@ -246,7 +226,6 @@ impl LocalState {
         });
     }
 
-    /// Whether that is known.
     pub fn is_applied(&self, key: &EtcdKey, object: &str, state: &str) -> bool {
         self.with_cluster(key, |cluster| {
             let known = cluster.applied.get(object);
@@ -254,32 +233,34 @@ impl LocalState {
         })
     }
 
-    /// A pod or a claim of this uid was deleted, whatever the stores say yet.
+    /// A pod or PVC with this uid was deleted, even if the caches do not show it yet.
     pub fn record_deleted(&self, key: &EtcdKey, uid: &str) {
         self.with_cluster(key, |cluster| cluster.deleted.insert(uid.to_owned()));
     }
 
-    /// Corrects what was seen by what was done: a watch may be behind, and a pod that goes must not be taken for one that
-    /// stays. What is not seen any more is forgotten.
+    /// Adds this process's own writes to the observation. Watches lag, and a deleted pod that still looks running would
+    /// allow a second disruption.
     pub fn overlay_own_writes(&self, key: &EtcdKey, observed: &mut Observation) {
         self.with_cluster(key, |cluster| {
             let pods = observed.pods.values_mut();
             let pods = pods.map(|pod| (pod.uid.as_str(), &mut pod.is_deleting));
-            let claims = observed.pvcs.values_mut();
-            let claims = claims.map(|claim| (claim.uid.as_str(), &mut claim.is_deleting));
+            let pvcs = observed.pvcs.values_mut();
+            let pvcs = pvcs.map(|pvc| (pvc.uid.as_str(), &mut pvc.is_deleting));
             let mut still = BTreeSet::new();
-            for (uid, is_deleting) in pods.chain(claims) {
+            for (uid, is_deleting) in pods.chain(pvcs) {
                 if let Some(uid) = cluster.deleted.take(uid) {
                     *is_deleting = true;
                     still.insert(uid);
                 }
             }
+            // Uids that are not observed any more are dropped.
             cluster.deleted = still;
             let (known, lease) = (cluster.full_snapshot, observed.full_snapshot.as_mut());
             match known.zip(lease) {
                 Some((known, lease)) if lease.revision == known.lease_revision => {
                     lease.revision = lease.revision.max(Some(known.revision));
                 }
+                // The cached Lease has changed: it is authoritative again.
                 Some(_) => cluster.full_snapshot = None,
                 None => {}
             }
@@ -291,23 +272,23 @@ impl LocalState {
     pub fn record_full_snapshot(&self, key: &EtcdKey, before: Option<i64>, revision: i64) {
         self.with_cluster(key, |cluster| {
             let known = cluster.full_snapshot;
+            // `before` may be the overlaid revision; the cached Lease is then still at the one recorded earlier.
             let corrected = known.filter(|known| Some(known.revision) == before);
             let before = corrected.map_or(before, |known| known.lease_revision);
             cluster.full_snapshot = Some(PendingFullSnapshot { lease_revision: before, revision });
         });
     }
 
-    /// What became of the full snapshot that was asked for in place of a compaction.
+    /// State of the full snapshot that replaces a compaction.
     pub fn set_fallback(&self, key: &EtcdKey, state: FallbackSnapshot) {
         self.with_cluster(key, |cluster| cluster.fallback = state);
     }
 
-    /// What is known of it.
     pub fn fallback(&self, key: &EtcdKey) -> FallbackSnapshot {
         self.with_cluster(key, |cluster| cluster.fallback.clone())
     }
 
-    /// This outcome of it was published, which happens once. One that was not published is kept for the next reconcile.
+    /// Drops an outcome after it was published, so that it is reported once.
     pub fn clear_published_fallback(&self, key: &EtcdKey, state: &FallbackSnapshot) {
         self.with_cluster(key, |cluster| {
             if *state != FallbackSnapshot::Running && cluster.fallback == *state {
@@ -316,25 +297,24 @@ impl LocalState {
         });
     }
 
-    /// The log of a restore was read, or that was tried.
+    /// Records a read of the log of a restore, also a failed one.
     pub fn record_log_read(&self, key: &EtcdKey, log: LogRead) {
         self.with_cluster(key, |cluster| cluster.log_read = Some(log));
     }
 
-    /// What is known of the log of a restore.
     pub fn last_log_read(&self, key: &EtcdKey) -> Option<LogRead> {
         self.with_cluster(key, |cluster| cluster.log_read.clone())
     }
 
-    /// Access to the coordination document of a cluster. It remembers how long it has seen a lock unchanged. That of a
-    /// resource that was deleted and made again is another one, with another owner.
+    /// Access to the coordination document of a cluster. Kept between reconciles, because it measures how long a lock has
+    /// been unchanged. An Etcd that was deleted and recreated (another uid) gets a new one.
     pub fn get_or_create_coordinator(
         &self,
         (key, uid): (&EtcdKey, &str),
         make: impl FnOnce() -> Arc<Coordinator>,
     ) -> Arc<Coordinator> {
         self.with_cluster(key, |cluster| match &cluster.coordinator {
-            Some((of, known)) if of == uid => Arc::clone(known),
+            Some((owner_uid, known)) if owner_uid == uid => Arc::clone(known),
             _ => {
                 let fresh = make();
                 cluster.coordinator = Some((uid.to_owned(), Arc::clone(&fresh)));
@@ -343,19 +323,18 @@ impl LocalState {
         })
     }
 
-    /// A status was written over the resource at this version, and has changed it.
+    /// A status write has replaced the resource at this version.
     pub fn record_status_write(&self, key: &EtcdKey, version: Option<String>) {
         self.with_cluster(key, |cluster| cluster.status_base_version = version);
     }
 
-    /// Whether a resource at this version is not what it is any more: what was told about it is on its way.
+    /// Whether our own status write has replaced this version, and the watch has not delivered the new one yet.
     pub fn is_stale(&self, key: &EtcdKey, version: Option<&str>) -> bool {
         self.with_cluster(key, |cluster| {
             version.is_some() && cluster.status_base_version.as_deref() == version
         })
     }
 
-    /// A cluster is gone.
     pub fn remove_cluster(&self, key: &EtcdKey) {
         self.lock().clusters.remove(key);
     }
@@ -369,14 +348,14 @@ mod tests {
 
     #[test]
     fn what_was_deleted_goes_even_if_the_watch_does_not_know_yet() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
-        memory.record_deleted(&key, "pod-2-old");
-        memory.record_deleted(&key, "claim-2");
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        local.record_deleted(&key, "pod-2-old");
+        local.record_deleted(&key, "claim-2");
         let mut observed = ClusterFixture::healthy(3).observed;
-        memory.overlay_own_writes(&key, &mut observed);
-        let going = observed.pods.iter().filter(|(_, pod)| pod.is_deleting);
-        let going: Vec<u32> = going.map(|(ordinal, _)| ordinal.0).collect();
-        assert_eq!(going, [2]);
+        local.overlay_own_writes(&key, &mut observed);
+        let deleting = observed.pods.iter().filter(|(_, pod)| pod.is_deleting);
+        let deleting: Vec<u32> = deleting.map(|(ordinal, _)| ordinal.0).collect();
+        assert_eq!(deleting, [2]);
         assert!(observed.pvcs[&Ordinal(2)].is_deleting);
 
         let mut replaced = ClusterFixture::healthy(3).with_updated_pod(2).observed;
@@ -384,18 +363,18 @@ mod tests {
         fresh.uid = "another".to_owned();
         replaced.pvcs.insert(Ordinal(2), fresh);
         let before = replaced.clone();
-        memory.overlay_own_writes(&key, &mut replaced);
-        assert_eq!(replaced, before, "what came in its place stays");
-        memory.overlay_own_writes(&key, &mut observed);
-        assert!(memory.lock().clusters[&key].deleted.is_empty());
+        local.overlay_own_writes(&key, &mut replaced);
+        assert_eq!(replaced, before, "the replacements stay");
+        local.overlay_own_writes(&key, &mut observed);
+        assert!(local.lock().clusters[&key].deleted.is_empty());
     }
 
     #[test]
     fn an_expansion_that_was_refused_is_tried_again_later() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
         let retry = jiff::SignedDuration::try_from(cadence::EXPANSION_RETRY).unwrap();
-        memory.record_expansion_refused(&key, 20, "the quota is used up".to_owned(), noon());
-        let refused = |bytes, now| memory.expansion_refusal(&key, bytes, now).is_some();
+        local.record_expansion_refused(&key, 20, "quota exceeded".to_owned(), noon());
+        let refused = |bytes, now| local.expansion_refusal(&key, bytes, now).is_some();
         assert!(refused(20, noon()));
         assert!(!refused(30, noon()), "another size was not tried");
         assert!(refused(20, noon() + retry / 2));
@@ -404,74 +383,74 @@ mod tests {
 
     #[test]
     fn passes_that_get_further_each_time_are_not_slowed_down() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
-        let failed = || memory.record_failure(&key);
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let failed = || local.record_failure(&key);
         assert_eq!([failed(), failed()], [1, 2]);
-        memory.record_applied(&key, "Role/x".to_owned(), "1".to_owned());
+        local.record_applied(&key, "Role/x".to_owned(), "1".to_owned());
         assert_eq!([failed(), failed()], [1, 2]);
     }
 
     #[test]
     fn facts_that_stay_away_are_asked_for_less_and_less() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            pauses.push(memory.facts_retry_delay(&key).as_secs());
-            memory.record_missing_facts(&key);
+            pauses.push(local.facts_retry_delay(&key).as_secs());
+            local.record_missing_facts(&key);
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
-        memory.clear_missing_facts(&key);
-        assert_eq!(memory.facts_retry_delay(&key), cadence::MISSING_FACTS_RETRY);
+        local.clear_missing_facts(&key);
+        assert_eq!(local.facts_retry_delay(&key), cadence::MISSING_FACTS_RETRY);
     }
 
     #[test]
     fn a_resource_that_was_written_to_is_outdated_until_it_comes_back() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
-        assert!(!memory.is_stale(&key, None));
-        memory.record_status_write(&key, Some("7".to_owned()));
-        assert!(memory.is_stale(&key, Some("7")));
-        assert!(!memory.is_stale(&key, Some("8")));
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        assert!(!local.is_stale(&key, None));
+        local.record_status_write(&key, Some("7".to_owned()));
+        assert!(local.is_stale(&key, Some("7")));
+        assert!(!local.is_stale(&key, Some("8")));
     }
 
     #[test]
     fn a_full_snapshot_counts_before_its_lease_is_seen_and_not_after() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
-        let seen_as = |revision: i64| {
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let revision_with_lease = |revision: i64| {
             let mut observed = ClusterFixture::healthy(3).observed;
             observed.full_snapshot = Some(SnapshotLease {
                 revision: Some(revision),
                 ..SnapshotLease::default()
             });
-            memory.overlay_own_writes(&key, &mut observed);
+            local.overlay_own_writes(&key, &mut observed);
             observed.full_snapshot.unwrap().revision
         };
-        memory.record_full_snapshot(&key, Some(100), 120);
-        assert_eq!(seen_as(100), Some(120), "the Lease is on its way");
-        memory.record_full_snapshot(&key, Some(120), 130);
-        assert_eq!(seen_as(100), Some(130), "so are two");
-        assert_eq!(seen_as(125), Some(125), "the Lease is there");
-        assert_eq!(seen_as(100), Some(100), "a restore goes back");
+        local.record_full_snapshot(&key, Some(100), 120);
+        assert_eq!(revision_with_lease(100), Some(120), "the cached Lease is outdated");
+        local.record_full_snapshot(&key, Some(120), 130);
+        assert_eq!(revision_with_lease(100), Some(130), "also after two snapshots");
+        assert_eq!(revision_with_lease(125), Some(125), "the Lease has arrived");
+        assert_eq!(revision_with_lease(100), Some(100), "a restore lowers the revision");
     }
 
     #[test]
     fn an_outcome_is_kept_until_it_is_published() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
-        memory.set_fallback(&key, FallbackSnapshot::Taken);
-        assert_eq!(memory.fallback(&key), FallbackSnapshot::Taken);
-        assert_eq!(memory.fallback(&key), FallbackSnapshot::Taken);
-        memory.clear_published_fallback(&key, &FallbackSnapshot::Taken);
-        assert_eq!(memory.fallback(&key), FallbackSnapshot::None);
-        memory.set_fallback(&key, FallbackSnapshot::Running);
-        memory.clear_published_fallback(&key, &FallbackSnapshot::Running);
-        assert_eq!(memory.fallback(&key), FallbackSnapshot::Running);
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        local.set_fallback(&key, FallbackSnapshot::Taken);
+        assert_eq!(local.fallback(&key), FallbackSnapshot::Taken);
+        assert_eq!(local.fallback(&key), FallbackSnapshot::Taken);
+        local.clear_published_fallback(&key, &FallbackSnapshot::Taken);
+        assert_eq!(local.fallback(&key), FallbackSnapshot::None);
+        local.set_fallback(&key, FallbackSnapshot::Running);
+        local.clear_published_fallback(&key, &FallbackSnapshot::Running);
+        assert_eq!(local.fallback(&key), FallbackSnapshot::Running);
     }
 
     #[test]
     fn nothing_is_kept_of_a_cluster_that_is_gone() {
-        let (memory, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
-        memory.record_applied(&key, "Role/x".to_owned(), "1".to_owned());
-        memory.record_failure(&key);
-        memory.remove_cluster(&key);
-        assert!(memory.lock().clusters.is_empty());
+        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        local.record_applied(&key, "Role/x".to_owned(), "1".to_owned());
+        local.record_failure(&key);
+        local.remove_cluster(&key);
+        assert!(local.lock().clusters.is_empty());
     }
 }

@@ -1,13 +1,13 @@
-//! Short names for long contents.
+//! Short hashes of contents.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// How long a fingerprint is: collisions would have to be made on purpose, by whoever may write the content anyway.
+/// 96 bits: a collision needs intent, and whoever could cause one can write the content anyway.
 const BYTES: usize = 12;
 
-/// The fingerprint of some bytes, in hex.
+/// The first bytes of the SHA-256, in hex.
 pub(crate) fn compute(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
     let mut text = String::with_capacity(2 * BYTES);

@@ -1,6 +1,6 @@
-//! Answers over HTTP: whether the process lives, whether it is of use, what it measures.
+//! HTTP endpoints: liveness, readiness, metrics.
 //!
-//! Liveness does not depend on the API server: a process that cannot reach it is not mended by a restart.
+//! Liveness does not depend on the API server: a restart does not fix an unreachable API server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,12 +20,11 @@ use tracing::warn;
 
 use crate::metrics::{CONTENT_TYPE as METRICS_TYPE, ControllerMetrics};
 
-/// Whether the process is of use: the resources are known and, for the leader, everything was listed once.
+/// Ready: the CRDs are served and, on the leader, all caches are filled.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<AtomicBool>);
 
 impl Readiness {
-    /// It is, or is not.
     pub fn set(&self, is_ready: bool) {
         self.0.store(is_ready, Ordering::Release);
     }
@@ -35,22 +34,16 @@ impl Readiness {
     }
 }
 
-/// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetricsServerError {
-    /// The address cannot be had.
     #[error("listen on {address}")]
     Bind {
-        /// Which.
         address: SocketAddr,
-        /// Why.
         source: io::Error,
     },
-    /// Answering stopped.
-    #[error("answer requests")]
+    #[error("serve requests")]
     Serve {
-        /// Why.
         source: io::Error,
     },
 }
@@ -61,7 +54,7 @@ struct HttpState {
     readiness: Readiness,
 }
 
-/// Listens and answers until `cancel`.
+/// Listens on an address and serves until `cancel`.
 pub async fn serve(
     address: SocketAddr,
     metrics: ControllerMetrics,
@@ -74,7 +67,7 @@ pub async fn serve(
     serve_on(listener, metrics, readiness, cancel).await
 }
 
-/// The same on a socket that listens already.
+/// Serves on an open listener until `cancel`.
 pub async fn serve_on(
     listener: TcpListener,
     metrics: ControllerMetrics,
@@ -99,7 +92,7 @@ async fn handle_readyz(State(app): State<HttpState>) -> Response {
     } else {
         (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the resources were not all listed yet",
+            "not ready: waiting for CRDs and caches",
         )
             .into_response()
     }
@@ -109,7 +102,7 @@ async fn handle_metrics(State(app): State<HttpState>) -> Response {
     match app.metrics.render() {
         Ok(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => {
-            warn!(error = %ErrorChain(&error), "the metrics cannot be rendered");
+            warn!(error = %ErrorChain(&error), "failed to render metrics");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -1,8 +1,7 @@
-//! How far a controller is, for a caller in the same process that waits for it.
+//! Progress of a controller, for tests in the same process.
 //!
-//! A controller that writes nothing may have nothing to write, or may not have come to it yet: silence is no evidence of
-//! either. This reports which version of every watched object the caches hold, and which version of every resource was reconciled
-//! last. When both are the current versions and nothing was written, nothing is left to write.
+//! That nothing is written does not show that nothing is left to write. The probe reports the version of every cached
+//! object and the version at which every resource was last reconciled. When both are current, nothing is left to write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -15,18 +14,15 @@ use serde::de::DeserializeOwned;
 use crate::caches::Stores;
 use crate::caches::packed::PackedStore;
 
-/// An object at one version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectVersion {
-    /// Such as `Pod`.
     pub kind: String,
-    /// The name of the object.
     pub name: String,
-    /// Its `resourceVersion`.
+    /// `resourceVersion`.
     pub version: String,
 }
 
-/// Records nothing unless it was made with [`Insight::recording`]. Clones share what is recorded.
+/// The default records nothing. Clones share the records.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileProbe(Option<Arc<ProbeState>>);
 
@@ -38,20 +34,19 @@ struct ProbeState {
 }
 
 impl ReconcileProbe {
-    /// Records from now on.
     #[must_use]
     pub fn enabled() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// The caches are filled.
+    /// Call when the caches are filled.
     pub(crate) fn set_stores(&self, stores: &Stores) {
         if let Some(recorded) = &self.0 {
             recorded.stores.set(stores.clone()).ok(); // a controller fills its caches once
         }
     }
 
-    /// A reconcile of this resource ended, and is not retried.
+    /// A reconcile of this resource ended and is not retried.
     pub(crate) fn record_reconciled(&self, kind: &'static str, resource: &impl ResourceExt) {
         let Some((recorded, version)) = self.0.as_ref().zip(resource.resource_version()) else {
             return;
@@ -64,7 +59,7 @@ impl ReconcileProbe {
         reconciled.insert((kind, namespace, resource.name_any()), version);
     }
 
-    /// The version of a resource at which it was reconciled last; `None` when it never was, or nothing is recorded.
+    /// The version at which a resource was last reconciled; `None` if it never was, or the probe is disabled.
     #[must_use]
     pub fn reconciled_version(
         &self,
@@ -78,7 +73,7 @@ impl ReconcileProbe {
         reconciled.get(&key).cloned()
     }
 
-    /// Every object of a namespace as the caches hold it; `None` before they are filled.
+    /// All cached objects of a namespace; `None` before the caches are filled.
     #[must_use]
     pub fn cached_versions(&self, namespace: &str) -> Option<BTreeSet<ObjectVersion>> {
         let Stores {
@@ -86,12 +81,12 @@ impl ReconcileProbe {
             roles,
             role_bindings,
             leases,
-            pdbs: budgets,
+            pdbs: pdb_store,
             services,
             config_maps,
             stateful_sets,
             pods,
-            pvcs: claims,
+            pvcs: pvcs_store,
             jobs,
             pdb_resource: budget_resource,
         } = self.0.as_ref()?.stores.get()?;
@@ -100,19 +95,19 @@ impl ReconcileProbe {
             list_versions(roles, namespace, &()),
             list_versions(role_bindings, namespace, &()),
             list_versions(leases, namespace, &()),
-            list_versions(budgets, namespace, budget_resource),
+            list_versions(pdb_store, namespace, budget_resource),
             list_versions(services, namespace, &()),
             list_versions(config_maps, namespace, &()),
             list_versions(stateful_sets, namespace, &()),
             list_versions(pods, namespace, &()),
-            list_versions(claims, namespace, &()),
+            list_versions(pvcs_store, namespace, &()),
             list_versions(jobs, namespace, &()),
         ];
         Some(all.into_iter().flatten().collect())
     }
 }
 
-fn list_versions<K>(store: &PackedStore<K>, namespace: &str, of: &K::DynamicType) -> Vec<ObjectVersion>
+fn list_versions<K>(store: &PackedStore<K>, namespace: &str, dynamic_type: &K::DynamicType) -> Vec<ObjectVersion>
 where
     K: Resource + DeserializeOwned + 'static,
     K::DynamicType: Eq + Hash + Clone + Debug,
@@ -121,7 +116,7 @@ where
     let objects = objects.iter().map(|packed| packed.unpack());
     let here = objects.filter(|object: &K| object.meta().namespace.as_deref() == Some(namespace));
     let version = |object: K| ObjectVersion {
-        kind: K::kind(of).into_owned(),
+        kind: K::kind(dynamic_type).into_owned(),
         name: object.name_any(),
         version: object.resource_version().unwrap_or_default(),
     };
@@ -144,20 +139,20 @@ mod tests {
 
     #[test]
     fn the_last_reconciled_version_is_recorded() {
-        let insight = ReconcileProbe::enabled();
-        let last = || insight.reconciled_version("Etcd", "shoot", "main");
+        let probe = ReconcileProbe::enabled();
+        let last = || probe.reconciled_version("Etcd", "shoot", "main");
         assert_eq!(last(), None);
-        insight.record_reconciled("Etcd", &config_map("7"));
-        insight.clone().record_reconciled("Etcd", &config_map("8"));
+        probe.record_reconciled("Etcd", &config_map("7"));
+        probe.clone().record_reconciled("Etcd", &config_map("8"));
         assert_eq!(last().as_deref(), Some("8"));
-        assert_eq!(insight.cached_versions("shoot"), None, "no cache is filled yet");
+        assert_eq!(probe.cached_versions("shoot"), None, "no cache is filled yet");
     }
 
     #[test]
     fn nothing_is_recorded_unasked() {
-        let insight = ReconcileProbe::default();
-        insight.record_reconciled("Etcd", &config_map("7"));
-        let last = insight.reconciled_version("Etcd", "shoot", "main");
+        let probe = ReconcileProbe::default();
+        probe.record_reconciled("Etcd", &config_map("7"));
+        let last = probe.reconciled_version("Etcd", "shoot", "main");
         assert_eq!(last, None);
     }
 }

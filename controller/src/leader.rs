@@ -1,17 +1,20 @@
-//! Which of several controllers acts: the one that holds a Lease, and only as long as it certainly does.
+//! Leader election with a Lease: one replica writes, and only while it certainly holds the Lease.
 //!
 //! ```text
-//! held ── still held after a whole renew deadline ──► leads until (moment of asking + renew deadline) ── asked again ─┐
-//!                                                       ▲                                                            │
-//!                                                       └──────────────────────── still held ◄─────────────────────┘
+//! acquired ── still held after a renew deadline ──► leader until (time of request + renew deadline) ── renew ─┐
+//!                                                    ▲                                                       │
+//!                                                    └────────────────────── still held ◄────────────────────┘
 //! ```
 //!
-//! **Holds**: of two processes at most one acts, whatever their clocks say and however late their requests arrive. Taking an
-//! expired Lease is no compare-and-swap, so two may believe to have it, and one may take it from a holder that lives. But
-//! whoever holds it acts for no longer than the renew deadline after the question that was last answered with its own
-//! name, and that answer was given before another took the Lease; and the other acts only after it has held the Lease
-//! for a renew deadline without a gap. Both measure spans, not times of day. When the time ends, or somebody else is seen
-//! to hold the Lease, every write is refused at once, and the process ends.
+//! Invariant: at most one process writes, whatever the clocks say and however late requests arrive. Taking an expired
+//! Lease is not a compare-and-swap: two processes may both believe to hold it, and a live holder may lose it. Therefore
+//!
+//! * a holder writes for at most the renew deadline after it sent the last request that confirmed it as holder; that
+//!   confirmation happened before another process took the Lease;
+//! * a new holder writes only after it has held the Lease for a whole renew deadline without a gap.
+//!
+//! Both measure durations with a monotonic clock. When the deadline passes, or another holder is observed, every write is
+//! refused at once and the process ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,20 +34,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-/// How leadership is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElector {
-    /// Name of the Lease.
     pub lease_name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Who this process is.
+    /// Unique per process, also across restarts of a container.
     pub identity: String,
-    /// How long others wait for a holder that gives no sign of life.
+    /// Time without renewal after which another replica may take the Lease.
     pub lease_duration: Duration,
-    /// How long a holder acts without having renewed; less than the duration.
+    /// Time without renewal after which the holder stops writing; shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// The pause between two attempts.
+    /// Time between two attempts to acquire or renew.
     pub retry_period: Duration,
 }
 
@@ -58,14 +58,14 @@ struct LeadershipState {
     is_always_leader: AtomicBool,
 }
 
-/// Another process may lead.
+/// Another process may be the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process does not lead any more")]
+#[error("this process is not the leader")]
 #[non_exhaustive]
 pub struct LeadershipLost;
 
 impl Leadership {
-    /// Without an election there is nobody else.
+    /// Without leader election, this process is the only one.
     pub fn always_leader() -> Self {
         let this = Self::not_leading();
         this.0.is_always_leader.store(true, Ordering::Release);
@@ -79,25 +79,26 @@ impl Leadership {
         }))
     }
 
-    /// Whether a write may be made now.
+    /// Whether this process may write now.
     pub fn check(&self) -> Result<(), LeadershipLost> {
-        let is_led = self
+        let is_leader = self
             .0
             .leader_until
             .borrow()
             .is_some_and(|until| Instant::now() < until);
-        if is_led || self.0.is_always_leader.load(Ordering::Acquire) {
+        if is_leader || self.0.is_always_leader.load(Ordering::Acquire) {
             Ok(())
         } else {
             Err(LeadershipLost)
         }
     }
 
-    /// Returns when this process leads no more.
+    /// Returns when this process is not the leader any more.
     pub async fn wait_until_lost(&self) {
         if self.0.is_always_leader.load(Ordering::Acquire) {
             return std::future::pending().await;
         }
+        // A renewal moves the deadline, so wait for whichever comes first.
         let mut until = self.0.leader_until.subscribe();
         loop {
             let Some(deadline) = *until.borrow_and_update() else {
@@ -119,16 +120,13 @@ impl Leadership {
     }
 }
 
-/// What became of one attempt.
 enum LeaseAttempt {
-    /// This process holds the Lease, as of this moment at least.
     Held {
-        /// Before the question was sent.
+        /// Before the request was sent: the Lease was held at this time or later.
         requested_at: Instant,
     },
-    /// Somebody else does.
     HeldByOther,
-    /// Nobody knows.
+    /// The request failed or timed out.
     Unknown,
 }
 
@@ -143,8 +141,8 @@ impl LeaderElector {
         (lock, Api::namespaced(client.clone(), &self.namespace))
     }
 
-    /// Waits until this process leads; from then on a task keeps it so until `cancel`, then gives the Lease back.
-    /// Nobody keeps it for a caller that is gone.
+    /// Waits until this process leads. A task then renews the Lease until `cancel` and releases it. Dropping the handle
+    /// stops the renewal, so that a caller that is gone does not keep the Lease.
     pub async fn wait_for_leadership(
         self,
         client: &Client,
@@ -155,32 +153,36 @@ impl LeaderElector {
         let mut held_since = None;
         let until = loop {
             match self.acquire_or_renew(&lock, &leases).await {
-                LeaseAttempt::Held { requested_at: record_read } => {
+                LeaseAttempt::Held { requested_at: request_sent } => {
                     let since = *held_since.get_or_insert_with(Instant::now);
-                    if record_read >= since + self.renew_deadline {
-                        break record_read + self.renew_deadline;
+                    // A previous holder may write until its renew deadline: wait that long before leading.
+                    if request_sent >= since + self.renew_deadline {
+                        break request_sent + self.renew_deadline;
                     }
                 }
+                // Any gap restarts the wait: another process may have held the Lease meanwhile.
                 LeaseAttempt::HeldByOther | LeaseAttempt::Unknown => held_since = None,
             }
             let due = held_since.map(|since| since + self.renew_deadline);
             let pause = Instant::now() + self.retry_period;
             sleep_until(due.map_or(pause, |due| due.min(pause))).await;
         };
-        info!("this process leads");
+        info!("became leader");
         leadership.0.leader_until.send_replace(Some(until));
         let kept = leadership.clone();
         let keeper = tokio::spawn(async move { self.renew_until_cancelled(&lock, &leases, &kept, cancel).await });
         (leadership, AbortOnDropHandle::new(keeper))
     }
 
-    /// Takes the Lease if it is to be had, renews it if it is held.
+    /// Acquires the Lease if it is free, renews it if this process holds it.
     async fn acquire_or_renew(&self, lock: &LeaseLock, leases: &Api<Lease>) -> LeaseAttempt {
+        // Taken before the request: a late answer must not extend the leadership.
         let requested = Instant::now();
         let answer = timeout(self.renew_deadline, lock.try_acquire_or_renew()).await;
         match answer {
             Ok(Ok(LeaseLockResult::Acquired(lease))) => {
                 let holder = lease.spec.and_then(|spec| spec.holder_identity);
+                // Taking a Lease is not a compare-and-swap: only the stored holder counts.
                 if holder.as_deref() == Some(&self.identity) {
                     LeaseAttempt::Held { requested_at: requested }
                 } else {
@@ -189,25 +191,25 @@ impl LeaderElector {
             }
             Ok(Ok(LeaseLockResult::NotAcquired(_))) => LeaseAttempt::HeldByOther,
             Ok(Err(kube_leader_election::Error::TraverseLease { key })) => {
-                warn!(key, "the lease of the leader lacks a field");
+                warn!(key, "leader election lease lacks a field");
                 self.repair_lease(leases).await;
                 LeaseAttempt::Unknown
             }
             Ok(Err(error)) => {
-                warn!(error = %ErrorChain(&error), "the lease of the leader cannot be renewed");
+                warn!(error = %ErrorChain(&error), "failed to renew leader election lease");
                 LeaseAttempt::Unknown
             }
             Err(_) => {
-                warn!("the lease of the leader was not renewed in time");
+                warn!("timed out renewing leader election lease");
                 LeaseAttempt::Unknown
             }
         }
     }
 
-    /// A Lease that was given back may name no holder at all, which the lock takes for broken. What is missing is filled in
-    /// such a way that the Lease is free in a moment, unless somebody wrote it meanwhile.
+    /// Fills in missing fields: a released Lease may have no holder, which the lock library rejects. The values make the
+    /// Lease expire after a second. The resourceVersion keeps a concurrent write.
     async fn repair_lease(&self, leases: &Api<Lease>) {
-        let mended = async {
+        let repair = async {
             let Some(lease) = leases.get_opt(&self.lease_name).await? else {
                 return Ok(());
             };
@@ -229,13 +231,13 @@ impl LeaderElector {
                 .map(drop)
         };
         let outcome: Result<Result<(), kube::Error>, _> =
-            timeout(self.renew_deadline, mended).await;
+            timeout(self.renew_deadline, repair).await;
         match outcome {
-            Ok(Ok(())) => info!("the lease of the leader was completed"),
+            Ok(Ok(())) => info!("leader election lease repaired"),
             Ok(Err(error)) => {
-                warn!(error = %ErrorChain(&error), "the lease of the leader could not be completed");
+                warn!(error = %ErrorChain(&error), "failed to repair leader election lease");
             }
-            Err(_) => warn!("the lease of the leader could not be completed in time"),
+            Err(_) => warn!("timed out repairing leader election lease"),
         }
     }
 
@@ -253,24 +255,27 @@ impl LeaderElector {
                 () = sleep(self.retry_period) => {}
             }
             match self.acquire_or_renew(lock, leases).await {
-                LeaseAttempt::Held { requested_at: record_read } => {
-                    let until = record_read + self.renew_deadline;
+                LeaseAttempt::Held { requested_at: request_sent } => {
+                    let until = request_sent + self.renew_deadline;
                     leadership.0.leader_until.send_replace(Some(until));
                 }
+                // Another holder may write after its own wait: stop at once.
                 LeaseAttempt::HeldByOther => {
                     leadership.0.leader_until.send_replace(None);
                     return;
                 }
+                // The current deadline stays: it ends leadership if no renewal succeeds before.
                 LeaseAttempt::Unknown => {}
             }
         }
+        // Before the Lease is released: another replica may write from then on.
         leadership.0.leader_until.send_replace(None);
         match timeout(self.retry_period, lock.step_down()).await {
-            Ok(Ok(())) => info!("the lease of the leader was given back"),
+            Ok(Ok(())) => info!("leader election lease released"),
             Ok(Err(error)) => {
-                warn!(error = %ErrorChain(&error), "the lease of the leader could not be given back");
+                warn!(error = %ErrorChain(&error), "failed to release leader election lease");
             }
-            Err(_) => warn!("the lease of the leader could not be given back in time"),
+            Err(_) => warn!("timed out releasing leader election lease"),
         }
     }
 }

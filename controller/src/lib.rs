@@ -1,17 +1,20 @@
-//! Turns `Etcd` resources into healthy etcd clusters, and keeps them so.
+//! The controller: reconciles `Etcd` resources into running etcd clusters.
 //!
 //! ```text
-//! run ── leads? ── caches ─► reconcile: validate ─► observe ─► decide ─► act ─► status, publish
+//! run ── leader? ─ caches ─► reconcile: validate ─► observe ─► decide ─► act ─► status, publish
 //!  │                                     pure        reads      pure     writes   pure, writes
 //!  └─ http: /healthz /readyz /metrics
 //! ```
 //!
-//! **Comes in**: `Etcd` resources, the objects made for them, what etcd says of itself. **Goes out**: those objects, one
-//! careful step at a time; the status of the resource, Events, metrics.
+//! Input: `Etcd` resources, the objects created for them, the responses of etcd. Output: those objects, one step at a time;
+//! the status of the resource, Events, metrics.
 //!
-//! **Holds**: no step costs a quorum that was there; at most one step is under way; a cluster at rest is not written to.
-//! Only one process writes, and none after it may have lost its lease. **After a crash** at any point the next pass sees
-//! what is done and goes on: nothing is remembered that matters.
+//! Invariants:
+//!
+//! * No step breaks an existing quorum, and at most one disruptive step is in progress.
+//! * An idle cluster is not written to.
+//! * Only the leader writes, and it stops before another replica may take the Lease.
+//! * After a crash at any point the next reconcile continues from the observed state: no decision depends on memory.
 
 #![forbid(unsafe_code)]
 

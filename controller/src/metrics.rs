@@ -1,4 +1,4 @@
-//! What is measured. Names of objects are labels of gauges only, and go with the object.
+//! Metrics. Only gauges have object names as labels, and their series are removed with the object.
 
 mod compaction;
 mod protection;
@@ -21,17 +21,15 @@ use crate::decide::ReconcileStep;
 use crate::observe::JobState;
 use crate::status::NOT_CHECKED;
 
-/// Media type of what [`Metrics::render`] gives.
+/// Media type of the rendered metrics.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileOutcome {
-    /// Nothing was to do.
+    /// No step left.
     Settled,
-    /// Something was done, or is waited for.
+    /// A step was taken, or a blocker is waited for.
     InProgress,
-    /// It failed.
     Failed,
 }
 
@@ -47,7 +45,7 @@ impl ReconcileOutcome {
     }
 }
 
-/// Kinds that are written; anything else is counted as `other`.
+/// Label values for `kind`; any other kind counts as `other`.
 const WRITTEN_KINDS: [&str; 15] = [
     "ServiceAccount",
     "Role",
@@ -66,7 +64,7 @@ const WRITTEN_KINDS: [&str; 15] = [
     "other",
 ];
 
-/// Everything this process measures. Clones share the values.
+/// All metrics of this process. Clones share the values.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics(Arc<Series>);
 
@@ -95,7 +93,7 @@ fn register<C: Collector + Clone + 'static>(
 }
 
 impl Series {
-    /// What is of closed lists exists before anything happened.
+    /// Creates series with a closed set of labels at zero: `rate()` misses the first increment of a series that appears late.
     fn init_labels(&self) {
         for outcome in ReconcileOutcome::ALL {
             self.reconciles.with_label_values(&[outcome.label()]);
@@ -110,7 +108,6 @@ impl Series {
 }
 
 impl ControllerMetrics {
-    /// All series, at zero.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let counters = |name: &str, help: &str, label: &str| {
@@ -124,7 +121,7 @@ impl ControllerMetrics {
             Ok::<_, prometheus::Error>(series)
         };
         let buckets = vec![0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-        let help = "Seconds one pass over one Etcd took.";
+        let help = "Duration of one reconcile of an Etcd in seconds.";
         let opts =
             HistogramOpts::new("mainstay_controller_reconcile_seconds", help).buckets(buckets);
         let seconds = Histogram::with_opts(opts)?;
@@ -132,7 +129,7 @@ impl ControllerMetrics {
         let series = Series {
             reconciles: counters(
                 "mainstay_controller_reconciles_total",
-                "Passes over Etcds, by how they ended.",
+                "Reconciles of Etcds, by outcome.",
                 "outcome",
             )?,
             writes: counters(
@@ -142,17 +139,17 @@ impl ControllerMetrics {
             )?,
             steps: counters(
                 "mainstay_controller_steps_total",
-                "Steps taken, by kind.",
+                "Steps carried out, by step.",
                 "step",
             )?,
             condition: gauges(
                 "mainstay_etcd_condition",
-                "Conditions of each Etcd: 1 is True, 0 is False, -1 is Unknown; none of what is not checked while it sleeps.",
+                "Conditions of each Etcd: 1 is True, 0 is False, -1 is Unknown; absent for conditions not checked while hibernated.",
                 &["namespace", "etcd", "type"],
             )?,
             members: gauges(
                 "mainstay_etcd_members",
-                "Members of each Etcd, by how they are.",
+                "Members of each Etcd, by status.",
                 &["namespace", "etcd", "status"],
             )?,
             db_bytes: gauges(
@@ -162,7 +159,7 @@ impl ControllerMetrics {
             )?,
             generation_lag: gauges(
                 "mainstay_etcd_generation_lag",
-                "Generations of the spec that were not acted on yet.",
+                "Generations of the spec that are not reconciled yet.",
                 &["namespace", "etcd"],
             )?,
             compaction: CompactionMetrics::register(&registry)?,
@@ -174,18 +171,16 @@ impl ControllerMetrics {
         Ok(Self(Arc::new(series)))
     }
 
-    /// All series as text.
+    /// All series in the Prometheus text format.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.0.registry.gather())
     }
 
-    /// A pass ended.
-    pub fn record_reconcile(&self, outcome: ReconcileOutcome, took: Duration) {
+    pub fn record_reconcile(&self, outcome: ReconcileOutcome, duration: Duration) {
         self.0.reconciles.with_label_values(&[outcome.label()]).inc();
-        self.0.reconcile_seconds.observe(took.as_secs_f64());
+        self.0.reconcile_seconds.observe(duration.as_secs_f64());
     }
 
-    /// An object was written.
     pub fn record_write(&self, kind: &str) {
         let kind = WRITTEN_KINDS
             .into_iter()
@@ -194,7 +189,6 @@ impl ControllerMetrics {
         self.0.writes.with_label_values(&[kind]).inc();
     }
 
-    /// Writes so far, of all kinds.
     pub fn total_writes(&self) -> u64 {
         WRITTEN_KINDS
             .iter()
@@ -202,20 +196,18 @@ impl ControllerMetrics {
             .sum()
     }
 
-    /// A step was taken.
-    pub fn record_step(&self, word: &'static str) {
-        self.0.steps.with_label_values(&[word]).inc();
+    pub fn record_step(&self, label: &'static str) {
+        self.0.steps.with_label_values(&[label]).inc();
     }
 
-    /// What is told of a cluster.
     pub fn record_status(&self, key: &EtcdKey, generation: i64, status: &EtcdStatus) {
         let EtcdKey { namespace, name } = key;
         for type_ in ConditionType::KNOWN {
             let mut conditions = status.conditions.iter().flatten();
-            let told = conditions.find(|condition| condition.type_ == *type_);
+            let reported = conditions.find(|condition| condition.type_ == *type_);
             let labels = [namespace.as_str(), name, type_.as_str()];
-            // What is said no more, or was true when the cluster fell asleep, is not told as if it were so now.
-            let Some(condition) = told.filter(|condition| condition.reason != NOT_CHECKED) else {
+            // A removed condition, or one kept from before hibernation, is not exported as current.
+            let Some(condition) = reported.filter(|condition| condition.reason != NOT_CHECKED) else {
                 self.0.condition.remove_label_values(&labels).ok();
                 continue;
             };
@@ -248,50 +240,46 @@ impl ControllerMetrics {
         let recovery = status
             .mainstay
             .as_ref()
-            .and_then(|ours| ours.recovery.as_ref());
-        let goes_on = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
-        self.0.protection.set_recovery_in_progress(key, goes_on);
+            .and_then(|mainstay| mainstay.recovery.as_ref());
+        let is_recovering = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
+        self.0.protection.set_recovery_in_progress(key, is_recovering);
         self.0.compaction.add_etcd(key);
         let lag = generation - status.observed_generation.unwrap_or_default();
         self.0.generation_lag.with_label_values(&labels).set(lag);
     }
 
-    /// A recovery of lost data is over.
     pub fn record_recovery(&self, incident: &Incident) {
         self.0.protection.record_recovery(incident);
     }
 
-    /// A Job that folded deltas is over.
-    pub fn record_compaction(&self, key: &EtcdKey, state: &JobState, took: Option<Duration>) {
-        self.0.compaction.record_job_end(key, state, took);
+    pub fn record_compaction(&self, key: &EtcdKey, state: &JobState, duration: Option<Duration>) {
+        self.0.compaction.record_job_end(key, state, duration);
     }
 
-    /// How many Jobs fold deltas in the namespace of an Etcd.
+    /// Number of running compaction Jobs in the namespace of an Etcd.
     pub fn set_running_compactions(&self, key: &EtcdKey, jobs: usize) {
         self.0.compaction.set_running(key, jobs);
     }
 
-    /// How many changes there were since the last full snapshot; `None` where nobody knows.
+    /// Events since the last full snapshot; `None` when unknown.
     pub fn set_delta_events(&self, key: &EtcdKey, events: Option<i64>) {
         self.0.compaction.set_delta_events(key, events);
     }
 
-    /// A full snapshot was asked for in place of a compaction.
+    /// A full snapshot instead of a compaction has ended.
     pub fn record_fallback_snapshot(&self, key: &EtcdKey, succeeded: bool) {
         self.0.compaction.record_fallback_snapshot(key, succeeded);
     }
 
-    /// A rehearsal of a restore is over.
     pub fn record_drill(&self, key: &EtcdKey, succeeded: bool) {
         self.0.protection.record_drill(key, succeeded);
     }
 
-    /// A task came to an end.
     pub fn record_task_end(&self, kind: &'static str, state: &'static str) {
         self.0.protection.record_task_end(kind, state);
     }
 
-    /// A cluster is gone, and its series with it.
+    /// Removes all series of a deleted cluster.
     pub fn remove_cluster(&self, key: &EtcdKey) {
         let EtcdKey { namespace, name } = key;
         self.0.compaction.remove_etcd(key);
@@ -345,10 +333,10 @@ mod tests {
                 ..EtcdStatus::default()
             },
         );
-        let told = metrics.render().unwrap();
+        let reported = metrics.render().unwrap();
         assert!(
-            told.contains(r#"mainstay_etcd_generation_lag{etcd="main",namespace="shoot"} 2"#),
-            "{told}"
+            reported.contains(r#"mainstay_etcd_generation_lag{etcd="main",namespace="shoot"} 2"#),
+            "{reported}"
         );
         metrics.remove_cluster(&key);
         assert_eq!(metrics.render().unwrap(), before);
@@ -371,24 +359,24 @@ mod tests {
             namespace: "shoot".to_owned(),
             name: "main".to_owned(),
         };
-        let told = |status: &EtcdStatus| {
+        let reported = |status: &EtcdStatus| {
             metrics.record_status(&key, 1, status);
             let text = metrics.render().unwrap();
             let value = text.lines().find_map(|line| line.strip_prefix(SERIES));
             value.map(|value| value.trim().to_owned())
         };
         let is = |value: &str| Some(value.to_owned());
-        assert_eq!(told(&ready_status("Unknown", "NoMembersInStatus")), is("-1"));
-        assert_eq!(told(&ready_status("False", "QuorumLost")), is("0"));
-        assert_eq!(told(&ready_status("False", NOT_CHECKED)), None, "it sleeps");
-        assert_eq!(told(&ready_status("True", "Quorate")), is("1"), "it wakes");
-        assert_eq!(told(&EtcdStatus::default()), None, "nobody says it");
+        assert_eq!(reported(&ready_status("Unknown", "NoMembersInStatus")), is("-1"));
+        assert_eq!(reported(&ready_status("False", "QuorumLost")), is("0"));
+        assert_eq!(reported(&ready_status("False", NOT_CHECKED)), None, "hibernated");
+        assert_eq!(reported(&ready_status("True", "Quorate")), is("1"), "woken up");
+        assert_eq!(reported(&EtcdStatus::default()), None, "not in the status");
     }
 
     const BEGIN: &str = "<!-- begin: from the registry -->\n";
     const END: &str = "<!-- end: from the registry -->";
 
-    /// The table of the page, as the registry has it once everything has happened to one cluster.
+    /// The Markdown table of all metrics in the registry.
     fn render_table(metrics: &ControllerMetrics) -> String {
         let mut table =
             "| name | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
@@ -428,12 +416,12 @@ mod tests {
         let text = fs::read_to_string(&page).unwrap();
         let (before, rest) = text.split_once(BEGIN).unwrap();
         let (_, after) = rest.split_once(END).unwrap();
-        let wanted = format!("{before}{BEGIN}\n{}\n{END}{after}", render_table(&metrics));
+        let expected = format!("{before}{BEGIN}\n{}\n{END}{after}", render_table(&metrics));
         if std::env::var_os("MAINSTAY_UPDATE_DOCS").is_some() {
-            fs::write(&page, &wanted).unwrap();
+            fs::write(&page, &expected).unwrap();
         } else {
             assert!(
-                text == wanted,
+                text == expected,
                 "docs/controller.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-controller metrics"
             );
         }
@@ -454,8 +442,8 @@ mod tests {
     fn every_word_of_a_step_is_known_before_it_is_taken() {
         let metrics = ControllerMetrics::new().unwrap();
         let text = metrics.render().unwrap();
-        for word in ReconcileStep::LABELS {
-            assert!(text.contains(&format!("step=\"{word}\"")), "{word}");
+        for label in ReconcileStep::LABELS {
+            assert!(text.contains(&format!("step=\"{label}\"")), "{label}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is written on the Etcd itself: its status, its finalizer, and the removal of a request that is done. And Events.
+//! Writes to the Etcd itself: status, finalizer, removal of handled annotations; and its Events.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -20,8 +20,8 @@ use crate::leader::LeadershipLost;
 use crate::status::{StatusEvent, StatusEventKind, collect_events};
 use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, SpecError, RECONCILE};
 
-/// Conditions that are true as long as somebody looks. The others tell of what has happened, and nobody else remembers it; or
-/// they are not ours.
+/// Conditions that become Unknown when the cluster is not observed. Others record past events that are stored nowhere else,
+/// or belong to other writers.
 const LIVE_CONDITIONS: [ConditionType; 4] = [
     ConditionType::Ready,
     ConditionType::AllMembersReady,
@@ -29,35 +29,26 @@ const LIVE_CONDITIONS: [ConditionType; 4] = [
     ConditionType::BackupReady,
 ];
 
-/// The longest note an Event may have.
+/// The API server rejects Events with a note of more than 1024 bytes.
 const MAX_NOTE_BYTES: usize = 1000;
 
-/// Why something was not told.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Somebody else leads.
-    #[error("nothing is written any more")]
+    #[error("not leader: write refused")]
     Fenced {
-        /// How leadership was lost.
         source: LeadershipLost,
     },
-    /// The status was not written.
-    #[error("write the status")]
+    #[error("patch status")]
     Status {
-        /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// The finalizer was not changed.
-    #[error("change the finalizers")]
+    #[error("patch finalizers")]
     Finalizer {
-        /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// The annotation was not removed.
-    #[error("remove an annotation that is done with")]
+    #[error("remove a handled annotation")]
     Annotation {
-        /// What the API server said.
         source: Box<kube::Error>,
     },
 }
@@ -75,7 +66,7 @@ fn check_leadership(ctx: &Context) -> Result<(), PublishError> {
         .map_err(|source| PublishError::Fenced { source })
 }
 
-/// Writes the status when it says something new, and an Event for each transition.
+/// Writes the status if it differs, and an Event for each transition.
 pub(crate) async fn write_status(
     ctx: &Context,
     etcd: &Etcd,
@@ -87,9 +78,11 @@ pub(crate) async fn write_status(
     };
     ctx.metrics
         .record_status(&key, etcd.metadata.generation.unwrap_or_default(), status);
+    // Server-side apply without a change still costs the API server a request.
     if etcd.status.as_ref() == Some(status) {
         return Ok(());
     }
+    // Leadership is checked after the wait: it may end meanwhile.
     let _turn = ctx.write_scheduler.acquire_status_write().await;
     check_leadership(ctx)?;
     let failed = |source| PublishError::Status {
@@ -103,47 +96,50 @@ pub(crate) async fn write_status(
         .await
         .map_err(failed)?;
     ctx.metrics.record_write("Etcd");
+    // An apply without effect keeps the version, and no watch event would follow.
     if written.resource_version() != etcd.resource_version() {
         ctx.local.record_status_write(&key, etcd.resource_version());
     }
-    if let Some(leftovers) = build_stale_fields_patch(status, written.status.as_ref()) {
-        // Told by a predecessor, and not true any more.
+    if let Some(stale_fields) = build_stale_fields_patch(status, written.status.as_ref()) {
+        // Server-side apply does not remove fields that another manager set, for example etcd-druid before a migration.
         check_leadership(ctx)?;
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        api.patch_status(&etcd.name_any(), &params, &Patch::Merge(&leftovers))
+        api.patch_status(&etcd.name_any(), &params, &Patch::Merge(&stale_fields))
             .await
             .map_err(failed)?;
         ctx.metrics.record_write("Etcd");
     }
-    for notice in collect_events(etcd.status.as_ref(), status) {
-        publish_event(ctx, etcd, notice).await;
+    // After the write: a failed write is repeated and must not repeat its Events.
+    for status_event in collect_events(etcd.status.as_ref(), status) {
+        publish_event(ctx, etcd, status_event).await;
     }
     Ok(())
 }
 
-/// The patch that removes what is in a status and should not be.
-fn build_stale_fields_patch(wanted: &EtcdStatus, written: Option<&EtcdStatus>) -> Option<Value> {
-    let wanted = serde_json::to_value(wanted).ok()?;
+/// The patch that removes top-level fields of a written status that the desired one does not have.
+fn build_stale_fields_patch(desired: &EtcdStatus, written: Option<&EtcdStatus>) -> Option<Value> {
+    let desired = serde_json::to_value(desired).ok()?;
     let written = serde_json::to_value(written?).ok()?;
-    let gone: serde_json::Map<String, Value> = written
+    let stale: serde_json::Map<String, Value> = written
         .as_object()?
         .keys()
-        .filter(|key| wanted.get(key.as_str()).is_none())
+        .filter(|key| desired.get(key.as_str()).is_none())
         .map(|key| (key.clone(), Value::Null))
         .collect();
-    (!gone.is_empty()).then(|| json!({ "status": gone }))
+    (!stale.is_empty()).then(|| json!({ "status": stale }))
 }
 
-/// An Event is a courtesy: one that cannot be written stops nothing.
-async fn publish_event(ctx: &Context, etcd: &Etcd, notice: StatusEvent) {
+/// A failed Event is logged only: the status already has the information.
+async fn publish_event(ctx: &Context, etcd: &Etcd, status_event: StatusEvent) {
     let StatusEvent {
         kind,
         reason,
         mut note,
-    } = notice;
+    } = status_event;
+    // Truncated at a character boundary: `String::truncate` panics inside of one.
     let end = note.floor_char_boundary(MAX_NOTE_BYTES);
     note.truncate(end);
     let event = Event {
@@ -158,52 +154,51 @@ async fn publish_event(ctx: &Context, etcd: &Etcd, notice: StatusEvent) {
     };
     match ctx.recorder.publish(&event, &etcd.object_ref(&())).await {
         Ok(()) => ctx.metrics.record_write("Event"),
-        Err(error) => warn!(error = %ErrorChain(&error), "an event was not written"),
+        Err(error) => warn!(error = %ErrorChain(&error), "failed to publish event"),
     }
 }
 
-/// Tells that a spec cannot be worked with. Nothing is looked at then, so nothing that was found before is claimed any more.
+/// Publishes an invalid spec. The cluster is not observed in that case, so live conditions become Unknown.
 pub(crate) async fn publish_spec_error(
     ctx: &Context,
     etcd: &Etcd,
-    problem: &SpecError,
+    spec_error: &SpecError,
 ) -> Result<(), PublishError> {
     let error = LastError {
         code: "ERR_VALIDATE".to_owned(),
-        description: problem.to_string(),
+        description: spec_error.to_string(),
         observed_at: now_in_seconds(),
     };
-    let told = (
+    let operation = (
         OperationType::Reconcile,
         OperationState::Error,
-        problem.to_string(),
+        spec_error.to_string(),
     );
     let mut etcd = etcd.clone();
     if let Some(status) = &mut etcd.status {
         status.ready = None;
         let conditions = status.conditions.iter_mut().flatten();
         for condition in conditions.filter(|one| LIVE_CONDITIONS.contains(&one.type_)) {
-            mark_condition_unknown(condition, &problem.to_string());
+            mark_condition_unknown(condition, &spec_error.to_string());
         }
     }
-    publish_operation(ctx, &etcd, told, Some(vec![error])).await
+    publish_operation(ctx, &etcd, operation, Some(vec![error])).await
 }
 
-/// Nobody knows whether a condition still holds.
-fn mark_condition_unknown(condition: &mut Condition, why: &str) {
+fn mark_condition_unknown(condition: &mut Condition, message: &str) {
     let now = now_in_seconds();
+    // The transition time moves only with the status.
     if condition.status != ConditionStatus::Unknown {
         condition.last_transition_time = now.clone();
     }
     condition.status = ConditionStatus::Unknown;
     "SpecInvalid".clone_into(&mut condition.reason);
-    why.clone_into(&mut condition.message);
+    message.clone_into(&mut condition.message);
     condition.last_update_time = now;
 }
 
-/// Tells how far the end is.
 pub(crate) async fn publish_deletion_progress(ctx: &Context, etcd: &Etcd, left: usize) -> Result<(), PublishError> {
-    let description = format!("{left} objects are still to go");
+    let description = format!("Deleting: {left} objects left");
     publish_operation(
         ctx,
         etcd,
@@ -217,7 +212,7 @@ pub(crate) async fn publish_deletion_progress(ctx: &Context, etcd: &Etcd, left: 
     .await
 }
 
-/// Tells what goes on, and leaves the rest of the status as it is.
+/// Publishes `lastOperation` and `lastErrors`, and keeps the rest of the status.
 async fn publish_operation(
     ctx: &Context,
     etcd: &Etcd,
@@ -225,10 +220,10 @@ async fn publish_operation(
     last_errors: Option<Vec<LastError>>,
 ) -> Result<(), PublishError> {
     let before = etcd.status.clone().unwrap_or_default();
-    let is_told = before.last_operation.as_ref().is_some_and(|last| {
+    let is_reported = before.last_operation.as_ref().is_some_and(|last| {
         last.type_ == type_ && last.state == state && last.description == description
     });
-    if is_told {
+    if is_reported {
         return Ok(());
     }
     let last_operation = Some(LastOperation {
@@ -255,7 +250,6 @@ fn now_in_seconds() -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// Keeps the Etcd until its objects are gone.
 pub(crate) async fn add_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     if etcd
         .finalizers()
@@ -269,7 +263,6 @@ pub(crate) async fn add_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), Publ
     patch_finalizers(ctx, etcd, &finalizers).await
 }
 
-/// Lets the Etcd go.
 pub(crate) async fn remove_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     let left: Vec<String> = etcd
         .finalizers()
@@ -285,7 +278,7 @@ pub(crate) async fn remove_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), P
 
 async fn patch_finalizers(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(), PublishError> {
     check_leadership(ctx)?;
-    // The list is written as a whole, so it names what it was made from.
+    // A merge patch replaces the whole list; the resourceVersion makes a concurrent change a conflict.
     let patch = json!({ "metadata": {
         "resourceVersion": etcd.metadata.resource_version,
         "finalizers": finalizers,
@@ -302,6 +295,7 @@ async fn patch_finalizers(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> 
             ctx.metrics.record_write("Etcd");
             Ok(())
         }
+        // Deleted meanwhile.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(source) => Err(PublishError::Finalizer {
             source: Box::new(source),
@@ -309,7 +303,7 @@ async fn patch_finalizers(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> 
     }
 }
 
-/// Removes the request for one reconciliation, unless the spec is another by now: then it is a request for that one.
+/// Removes the request for one reconcile, unless the generation has changed: the request is then for the new spec.
 pub(crate) async fn remove_reconcile_request(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     let requested = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
         let value = etcd.annotations().get(*key);
@@ -321,14 +315,14 @@ pub(crate) async fn remove_reconcile_request(ctx: &Context, etcd: &Etcd) -> Resu
     remove_annotations(ctx, etcd, Some(same), annotations).await
 }
 
-/// Removes the approval of a recovery: what it was given for is over, and the next loss is another.
+/// Removes the approval of a finished recovery: it does not hold for the next data loss.
 pub(crate) async fn remove_recovery_approval(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
     let given = etcd.annotations().get(APPROVE_RECOVERY);
     let given = given.map(|id| (APPROVE_RECOVERY, id.as_str()));
     remove_annotations(ctx, etcd, None, given.into_iter()).await
 }
 
-/// Removes annotations that still have these values, if a condition holds.
+/// Removes annotations that still have these values, if the test `condition` holds.
 async fn remove_annotations<'a>(
     ctx: &Context,
     etcd: &Etcd,
@@ -360,7 +354,7 @@ async fn remove_annotations<'a>(
             ctx.metrics.record_write("Etcd");
             Ok(())
         }
-        // Changed or removed meanwhile: whoever did that is answered by the next pass.
+        // Changed or removed meanwhile: the next reconcile handles the new value. 422 is a failed JSON patch test.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
         Err(source) => Err(failed(source)),
     }
@@ -378,15 +372,15 @@ mod tests {
         }))
         .unwrap();
         let mut first = before.clone();
-        mark_condition_unknown(&mut first, "much is no quantity");
+        mark_condition_unknown(&mut first, "invalid quantity \"much\"");
         assert_eq!(first.status, ConditionStatus::Unknown);
         assert_eq!(
             (&*first.reason, &*first.message),
-            ("SpecInvalid", "much is no quantity")
+            ("SpecInvalid", "invalid quantity \"much\"")
         );
         assert!(first.last_transition_time > before.last_transition_time);
         let mut again = first.clone();
-        mark_condition_unknown(&mut again, "more is no quantity");
+        mark_condition_unknown(&mut again, "invalid quantity \"more\"");
         assert_eq!(again.last_transition_time, first.last_transition_time);
     }
 }

@@ -1,8 +1,8 @@
-//! Sizes as Kubernetes writes them.
+//! Formats sizes as Kubernetes quantities.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A size in the largest binary unit that leaves nothing behind the point.
+/// Uses the largest binary unit that gives a whole number.
 pub fn to_quantity(bytes: u64) -> Quantity {
     let binary = [
         ("Ei", 60),

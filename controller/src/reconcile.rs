@@ -1,6 +1,7 @@
-//! One pass over one Etcd: validate → observe → decide → act → tell.
+//! One reconcile of one Etcd: validate → observe → decide → act → publish status.
 //!
-//! Safe to repeat, safe to abandon at any await. Whatever stops a pass, what was seen until then is told.
+//! Invariants: a reconcile may be repeated, and may be cancelled at any await. A reconcile that fails while acting still
+//! publishes the observed state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,46 +26,35 @@ use crate::publish::{self, PublishError};
 use crate::status::{self, Facts, ReconcileFailure};
 use crate::validate::{self, SpecError, DesiredState};
 
-/// Why a pass failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {
-    /// The resource cannot be read; another version may have written it.
-    #[error("read the resource")]
+    /// Another version of the CRD may have admitted it.
+    #[error("failed to parse the Etcd resource")]
     InvalidResource {
-        /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// It took too long; something does not answer.
-    #[error("the pass took longer than {:?}", cadence::RECONCILE_TIMEOUT)]
+    /// A request hangs.
+    #[error("reconcile did not finish within {:?}", cadence::RECONCILE_TIMEOUT)]
     Timeout,
-    /// The spec cannot be worked with.
-    #[error("understand the spec")]
+    #[error("invalid spec")]
     Validate {
-        /// What is wrong with it.
         source: SpecError,
     },
-    /// What there is cannot be seen.
-    #[error("observe")]
+    #[error("failed to observe the cluster")]
     Observe {
-        /// What failed.
         source: DialError,
     },
-    /// The plan was not carried out.
-    #[error("act")]
+    #[error("failed to carry out the plan")]
     Act {
-        /// What failed.
         source: ActError,
     },
-    /// What is known was not told.
-    #[error("tell")]
+    #[error("failed to update the Etcd resource")]
     Publish {
-        /// What failed.
         source: PublishError,
     },
 }
 
-/// One pass.
 pub async fn reconcile(guard: Arc<LazyEtcd>, ctx: Arc<Context>) -> Result<Action, ReconcileError> {
     let key = EtcdKey {
         namespace: guard.meta().namespace.clone().unwrap_or_default(),
@@ -74,48 +64,51 @@ pub async fn reconcile(guard: Arc<LazyEtcd>, ctx: Arc<Context>) -> Result<Action
     let started = Instant::now();
     let outcome = async {
         let version = guard.meta().resource_version.as_deref();
+        // The watch has not delivered our last write yet: deciding on the older version would repeat it.
         if ctx.local.is_stale(&key, version) {
             let soon = Action::requeue(cadence::AFTER_STEP);
             return Ok(ReconcileResult::new(soon, false));
         }
         let etcd = guard.parse().map(Box::new);
         let etcd = etcd.map_err(|source| ReconcileError::InvalidResource { source })?;
-        let pass = Box::pin(reconcile_etcd(&etcd, &ctx, &key));
-        let in_time = tokio::time::timeout(cadence::RECONCILE_TIMEOUT, pass).await;
+        let reconciling = Box::pin(reconcile_etcd(&etcd, &ctx, &key));
+        // kube runs one reconcile per object: a hanging one would block this Etcd for ever.
+        let in_time = tokio::time::timeout(cadence::RECONCILE_TIMEOUT, reconciling).await;
         in_time.unwrap_or(Err(ReconcileError::Timeout))
     }
     .instrument(span)
     .await;
-    let word = match &outcome {
+    let outcome_label = match &outcome {
         Ok(ReconcileResult {
             is_settled: true, ..
         }) => ReconcileOutcome::Settled,
         Ok(_) => ReconcileOutcome::InProgress,
         Err(_) => ReconcileOutcome::Failed,
     };
-    ctx.metrics.record_reconcile(word, started.elapsed());
+    ctx.metrics.record_reconcile(outcome_label, started.elapsed());
+    // A permanent error counts as done: retrying does not change it.
     if outcome.as_ref().err().is_none_or(is_permanent) {
         ctx.probe.record_reconciled("Etcd", &*guard);
     }
-    outcome.map(|passed| {
-        if passed.is_deleted {
+    outcome.map(|result| {
+        if result.is_deleted {
             ctx.local.remove_cluster(&key);
             ctx.metrics.remove_cluster(&key);
         } else {
             ctx.local.record_success(&key);
         }
-        passed.action
+        result.action
     })
 }
 
-/// When to try again after a pass failed.
+/// When to retry a failed reconcile: exponential backoff, or only after a change for permanent errors.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 pub fn error_policy(guard: Arc<LazyEtcd>, error: &ReconcileError, ctx: Arc<Context>) -> Action {
     let key = EtcdKey {
         namespace: guard.meta().namespace.clone().unwrap_or_default(),
         name: guard.name_any(),
     };
-    warn!(cluster = %key, error = %ErrorChain(error), "a pass failed");
+    warn!(cluster = %key, error = %ErrorChain(error), "reconcile failed");
     if is_permanent(error) {
         return Action::await_change();
     }
@@ -125,7 +118,7 @@ pub fn error_policy(guard: Arc<LazyEtcd>, error: &ReconcileError, ctx: Arc<Conte
     Action::requeue(with_jitter(pause, &key))
 }
 
-/// Whether only a change of the resource helps.
+/// Whether only a change of the resource can fix the error.
 fn is_permanent(error: &ReconcileError) -> bool {
     matches!(
         error,
@@ -133,16 +126,14 @@ fn is_permanent(error: &ReconcileError) -> bool {
     )
 }
 
-/// How a pass ended.
 struct ReconcileResult {
     action: Action,
     is_settled: bool,
-    /// The resource is let go.
+    /// The finalizer is removed.
     is_deleted: bool,
 }
 
 impl ReconcileResult {
-    /// The resource stays.
     fn new(action: Action, is_settled: bool) -> Self {
         Self {
             action,
@@ -154,34 +145,36 @@ impl ReconcileResult {
 
 async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<ReconcileResult, ReconcileError> {
     let now = Timestamp::now();
-    // Also one whose spec cannot be worked with.
+    // Before validation: an Etcd with an invalid spec can be deleted as well.
     if etcd.metadata.deletion_timestamp.is_some() {
         return tear_down(etcd, ctx).await;
     }
-    let wanted = match validate::validate_etcd(etcd, &ctx.settings.images.etcd) {
-        Ok(wanted) => wanted,
+    let desired = match validate::validate_etcd(etcd, &ctx.settings.images.etcd) {
+        Ok(desired) => desired,
         Err(source) => return Err(report_invalid_spec(etcd, ctx, source).await),
     };
+    // Before the first object is created, so that none is orphaned by a deletion.
     publish::add_finalizer(ctx, etcd)
         .await
         .map_err(|source| ReconcileError::Publish { source })?;
     let known = read_last_known(etcd);
-    let objects = observe_cluster(etcd, ctx, &wanted, &known, now).await?;
+    let objects = observe_cluster(etcd, ctx, &desired, &known, now).await?;
     let world = World {
-        desired: &wanted,
+        desired: &desired,
         observed: &objects.observation,
         policy: &ctx.policy,
         last_known: &known,
         now,
     };
     let plan = decide::decide(&world);
-    debug!(step = ?plan.step, generation = etcd.metadata.generation, "decided");
+    debug!(step = ?plan.step, generation = etcd.metadata.generation, "plan computed");
     let work = Work {
         etcd,
-        desired: &wanted,
+        desired: &desired,
         objects: &objects,
     };
     let acted = execute_plan(ctx, work, &plan, &world).await;
+    // The plan was made on an outdated cache: observe again instead of reporting an error.
     if is_write_conflict(&acted) {
         return Ok(ReconcileResult::new(Action::requeue(cadence::AFTER_STEP), false));
     }
@@ -190,7 +183,7 @@ async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<Rec
     let run_id = ctx.next_run_id();
     let facts = Facts {
         etcd,
-        desired: &wanted,
+        desired: &desired,
         observed: &objects.observation,
         plan: &plan,
         policy: &ctx.policy,
@@ -201,18 +194,21 @@ async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<Rec
         now,
     };
     let status = status::compute(&facts);
-    let told = publish_status(ctx, etcd, &status, (key, &objects)).await;
+    // The status is published even if acting failed: it names the error.
+    let published = publish_status(ctx, etcd, &status, (key, &objects)).await;
     acted.map_err(|source| ReconcileError::Act { source })?;
-    told.map_err(|source| ReconcileError::Publish { source })?;
+    published.map_err(|source| ReconcileError::Publish { source })?;
+    // After the status: Gardener takes the removed annotation as the sign that the status is current.
     remove_handled_annotations(ctx, etcd, &plan, &world)
         .await
         .map_err(|source| ReconcileError::Publish { source })?;
     let facts_due = has_missing_facts(&status).then(|| ctx.local.facts_retry_delay(key));
+    // Missing versions are queried earlier than the plan requires.
     let pause = requeue_interval(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
     Ok(ReconcileResult::new(Action::requeue(pause), plan.is_settled()))
 }
 
-/// Publishes the status. Only then an outcome that it reports may be forgotten: a conflict would lose it.
+/// Publishes the status, then drops the outcome that it reports. The other order would lose the outcome on a conflict.
 async fn publish_status(
     ctx: &Context,
     etcd: &Etcd,
@@ -225,7 +221,7 @@ async fn publish_status(
     Ok(())
 }
 
-/// Removes annotations that ask for what is done, or approve what is over.
+/// Removes annotations whose request is done, or whose recovery is finished.
 async fn remove_handled_annotations(
     ctx: &Context,
     etcd: &Etcd,
@@ -241,15 +237,14 @@ async fn remove_handled_annotations(
     Ok(())
 }
 
-/// Whether nothing is lost: members are wanted, all of them are ready, and nothing is done about them. What is refused of a spec
-/// has nothing to do with that.
+/// Whether all members exist and are ready and no step or recovery is in progress. Refusals of the spec do not count.
 fn is_cluster_healthy(plan: &ReconcilePlan, world: &World<'_>) -> bool {
     let is_ready = |ordinal| world.pod(ordinal).is_some_and(|pod| pod.is_ready);
     let is_idle = plan.step.is_none() && world.observed.recovery.open_incident().is_none();
     is_idle && world.size() > 0 && world.ordinals().all(is_ready)
 }
 
-/// The plan first, then what is to be done for the backup.
+/// Carries out the plan first, then compactions and restore drills.
 async fn execute_plan(
     ctx: &Context,
     work: Work<'_>,
@@ -261,7 +256,7 @@ async fn execute_plan(
     Ok(acted)
 }
 
-/// Nothing is over before the pods are what the template says.
+/// A reconcile that changed the StatefulSet is not settled until its controller has observed the change.
 fn adjust_plan(plan: ReconcilePlan, acted: &Result<ActOutcome, ActError>) -> ReconcilePlan {
     let has_begun = acted.as_ref().is_ok_and(|acted| acted.has_changed_stateful_set);
     if plan.step.is_none() && has_begun {
@@ -271,19 +266,19 @@ fn adjust_plan(plan: ReconcilePlan, acted: &Result<ActOutcome, ActError>) -> Rec
     }
 }
 
-/// Somebody was faster; what they wrote is on its way to the stores.
+/// A conflict means that another write won. It reaches the caches soon, so the reconcile is repeated and not failed.
 fn is_write_conflict(acted: &Result<ActOutcome, ActError>) -> bool {
     let conflict = acted.as_ref().err().filter(|error| error.is_conflict());
     if let Some(error) = conflict {
-        debug!(error = %ErrorChain(error), "a write came too late");
+        debug!(error = %ErrorChain(error), "write conflict, reconciling again");
     }
     conflict.is_some()
 }
 
-/// A spec nobody can work with is told as an error; everything stays as it is.
+/// Publishes an invalid spec as an error; no object is changed.
 async fn report_invalid_spec(etcd: &Etcd, ctx: &Context, source: SpecError) -> ReconcileError {
-    let told = publish::publish_spec_error(ctx, etcd, &source).await;
-    match told {
+    let published = publish::publish_spec_error(ctx, etcd, &source).await;
+    match published {
         Ok(()) => ReconcileError::Validate { source },
         Err(source) => ReconcileError::Publish { source },
     }
@@ -296,7 +291,7 @@ fn to_failure(error: &ActError) -> ReconcileFailure {
     }
 }
 
-/// What earlier passes told.
+/// Facts that only earlier reconciles could observe, read back from the status.
 fn read_last_known(etcd: &Etcd) -> LastKnown {
     let status = etcd.status.as_ref();
     let members = status.and_then(|status| status.members.as_ref());
@@ -306,36 +301,40 @@ fn read_last_known(etcd: &Etcd) -> LastKnown {
         .filter_map(|member| member.version.as_deref());
     LastKnown {
         observed_generation: status.and_then(|status| status.observed_generation),
+        // The oldest member limits the upgrade path.
         etcd_version: versions.filter_map(EtcdVersion::parse).min(),
         data_lost_since: status.and_then(status::read_data_lost_since),
         upkeep: status.map(status::told_upkeep).unwrap_or_default(),
     }
 }
 
-/// What there is. etcd itself is asked when something moves, and now and then for its facts.
+/// Observes the cluster. etcd is queried only while something changes, and periodically for versions and sizes.
 async fn observe_cluster(
     etcd: &Etcd,
     ctx: &Context,
-    wanted: &DesiredState,
+    desired_state: &DesiredState,
     known: &LastKnown,
     now: Timestamp,
 ) -> Result<Objects, ReconcileError> {
-    let key = wanted.key();
+    let key = desired_state.key();
     let mut objects = observe::observe_objects(&ctx.stores, etcd);
+    // A Secret, which is not watched: read when needed.
     objects.local_store_root = observe::read_local_store_root(&ctx.client, etcd)
         .await
         .map_err(|source| ReconcileError::Observe { source })?;
     objects.ca_fingerprint = observe::observe_ca(&ctx.client, etcd).await;
+    // Watches lag behind our own writes; a cache without them would make a step run twice.
     ctx.local.overlay_own_writes(&key, &mut objects.observation);
+    // A PVC without our label is missing from the cache; taking it for deleted could start a recovery.
     observe::confirm_missing_pvcs(&ctx.client, etcd, &mut objects.observation).await;
     objects.observation.snapshot_request = ctx.local.snapshot_request(&key);
     objects.observation.upkeep.fallback = ctx.local.fallback(&key);
     objects.observation.recovery.progress = read_restore_progress(ctx, &key, &objects.observation, now).await;
     objects.observation.expansion_refusal =
         ctx.local
-            .expansion_refusal(&key, wanted.storage_bytes, now);
+            .expansion_refusal(&key, desired_state.storage_bytes, now);
     let world = World {
-        desired: wanted,
+        desired: desired_state,
         observed: &objects.observation,
         policy: &ctx.policy,
         last_known: known,
@@ -350,7 +349,7 @@ async fn observe_cluster(
     Ok(objects)
 }
 
-/// How far the restore is that goes on. Its log is read now and then, and never at rest.
+/// Progress of a running restore, from the log of its pod. The log is read at intervals, and only while a restore runs.
 async fn read_restore_progress(
     ctx: &Context,
     key: &EtcdKey,
@@ -358,6 +357,7 @@ async fn read_restore_progress(
     now: Timestamp,
 ) -> Option<RestoreProgress> {
     let job = &observed.recovery.running_restore()?.uid;
+    // The progress of another Job says nothing about this one.
     let known = ctx.local.last_log_read(key).filter(|known| known.job_uid == *job);
     let is_due = known.as_ref().is_none_or(|known| known.is_due(now));
     let pod = || observe::progress::find_running_pod(&ctx.stores, &key.namespace, job);
@@ -370,7 +370,7 @@ async fn read_restore_progress(
     known.progress
 }
 
-/// Versions and sizes grow old slowly. After a restart of the controller they are not all asked for at once.
+/// Whether versions and sizes are due for a refresh. After a controller restart the queries are spread over the interval.
 fn should_refresh_facts(etcd: &Etcd, ctx: &Context, key: &EtcdKey, now: Timestamp) -> bool {
     let Some(status) = etcd.status.as_ref().filter(|status| has_members(status)) else {
         return false;
@@ -378,14 +378,15 @@ fn should_refresh_facts(etcd: &Etcd, ctx: &Context, key: &EtcdKey, now: Timestam
     let requested = ctx.local.last_query(key);
     let waited = |requested| now.duration_since(requested).unsigned_abs();
     if has_missing_facts(status) {
-        let patience = ctx.local.facts_retry_delay(key);
-        let is_due = requested.is_none_or(|requested| waited(requested) >= patience);
+        let retry_delay = ctx.local.facts_retry_delay(key);
+        let is_due = requested.is_none_or(|requested| waited(requested) >= retry_delay);
         if is_due {
             ctx.local.record_missing_facts(key);
         }
         return is_due;
     }
     ctx.local.clear_missing_facts(key);
+    // The controller restarted: pretend an earlier query at a time that is fixed per cluster.
     let Some(requested) = requested else {
         let span = cadence::MEMBER_FACTS_REFRESH.as_secs();
         let earlier =
@@ -401,23 +402,24 @@ fn has_members(status: &EtcdStatus) -> bool {
     status.members.as_ref().is_some_and(|all| !all.is_empty())
 }
 
-/// Whether a member is told of whose version nobody knows.
+/// Whether the version of a reported member is unknown.
 fn has_missing_facts(status: &EtcdStatus) -> bool {
     let mut members = status.members.iter().flatten();
     members.any(|member| member.version.is_none())
 }
 
-/// When to look again although nothing happens.
+/// Time until the next reconcile without a watch event.
 fn requeue_interval(plan: &ReconcilePlan, facts: &Facts<'_>, key: &EtcdKey) -> Duration {
+    // Jitter only for idle clusters: a step in progress is not delayed.
     let planned = if plan.step.is_none() {
         with_jitter(plan.requeue_after, key)
     } else {
         plan.requeue_after
     };
-    status::requeue_after(facts).map_or(planned, |told| told.min(planned))
+    status::requeue_after(facts).map_or(planned, |due| due.min(planned))
 }
 
-/// Spreads many clusters over time; the same cluster always gets the same share.
+/// Shortens the interval by a share that is fixed per cluster, so that many clusters do not reconcile at once.
 fn with_jitter(pause: Duration, key: &EtcdKey) -> Duration {
     let percent = hash_value(key) % cadence::JITTER_PERCENT;
     let share = u32::try_from(100 - percent).unwrap_or(100);
@@ -436,6 +438,7 @@ async fn tear_down(etcd: &Etcd, ctx: &Context) -> Result<ReconcileResult, Reconc
             Action::requeue(cadence::WAIT_POLL)
         }
         Teardown::Done => {
+            // Before the Etcd's own finalizer: after its removal no reconcile would do it.
             act::remove_secret_finalizers(ctx, etcd).await;
             publish::remove_finalizer(ctx, etcd)
                 .await

@@ -1,6 +1,7 @@
-//! What the API server serves: the resources of ours, and which version of disruption budgets.
+//! Discovery: whether our CRDs are served, and which version of PodDisruptionBudgets.
 //!
-//! Nothing begins without an answer. One that fails is no reason to end: it is asked for again.
+//! Nothing starts without a result. Failed requests are retried and do not end the process, so that the controller can be
+//! installed before the CRDs.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -16,10 +17,9 @@ use tracing::warn;
 
 use crate::caches::{LazyEtcd, WatchScope};
 
-/// The pause between two questions.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Waits until the API server knows the resources.
+/// Waits until the CRDs can be listed.
 pub(crate) async fn wait_for_crds(client: &Client, scope: &WatchScope) {
     wait_for_resource(&scope.api::<LazyEtcd>(client)).await;
     wait_for_resource(&scope.api::<DeserializeGuard<EtcdCopyBackupsTask>>(client)).await;
@@ -33,12 +33,12 @@ where
     let one = ListParams::default().limit(1);
     while let Err(error) = resources.list(&one).await {
         let resource = resources.resource_url();
-        warn!(error = %ErrorChain(&error), resource, "a resource cannot be listed yet");
+        warn!(error = %ErrorChain(&error), resource, "failed to list resource, retrying");
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
-/// The version of disruption budgets the API server serves: older ones have only `v1beta1`.
+/// The version of PodDisruptionBudgets that is served: before Kubernetes 1.21 only `v1beta1`.
 pub(crate) async fn discover_pdb(client: &Client) -> ApiResource {
     let current = ApiResource::erase::<PodDisruptionBudget>(&());
     let policy = loop {
@@ -50,11 +50,19 @@ pub(crate) async fn discover_pdb(client: &Client) -> ApiResource {
                 }
                 warn!("the API server does not serve the group policy yet");
             }
-            Err(error) => warn!(error = %ErrorChain(&error), "the API groups cannot be listed yet"),
+            Err(error) => warn!(error = %ErrorChain(&error), "failed to list API groups, retrying"),
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
     };
-    let has_v1 = policy
+    let 
+<<<<<<<
+
+=======
+policy = groups.groups.iter().find(|group| group.name == "policy");
+    // Without the group in the list, assume the current version.
+    let 
+>>>>>>>
+has_v1 = policy
         .versions
         .iter()
         .any(|version| version.version == "v1");
@@ -81,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that starts: it fails, then lists no group, then one version of budgets.
+    /// An API server that fails the first request for groups, then serves one version of PodDisruptionBudgets.
     fn fake_api_server(version: &'static str) -> (Client, Arc<AtomicU32>) {
         let requested = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&requested);
@@ -93,7 +101,13 @@ mod tests {
                 1 => (200, json!([])),
                 _ => (200, json!([policy])),
             };
-            let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups });
+            let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": 
+<<<<<<<
+groups
+=======
+[{ "name": "policy", "versions": [served] }]
+>>>>>>>
+ });
             let answer = Response::builder().status(status);
             let answer = answer.body(Answer::from(list.to_string())).unwrap();
             async { Ok::<_, Infallible>(answer) }

@@ -1,12 +1,12 @@
-//! The process: reads the command line, waits for its turn, runs the controller, ends in order.
+//! The process: command line, leader election, controller, graceful shutdown.
 //!
 //! ```text
 //! HTTP ─────────────────────────────────────────────────────────────► until the end
-//! client ─► CRDs are there? ─► leads? ─► watches ─► all listed ─► controller ─┬─ signal ─► passes finish, lease given back
-//!                                                                              └─ leadership lost ─► all stops at once
+//! client ─► CRDs served? ─► leader? ─► watches ─► all listed ─► controller ─┬─ signal ─► reconciles finish, Lease released
+//!                                                                            └─ leadership lost ─► stops at once
 //! ```
 //!
-//! Every task is joined. One that ends unasked ends the process.
+//! Every task is joined. A task that ends unexpectedly ends the process.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
@@ -45,37 +45,36 @@ use crate::resources;
 use crate::status::Thresholds;
 use crate::turns::WriteScheduler;
 
-/// How long connecting to the API server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the API server may say nothing: longer than a watch lasts, which it ends by itself.
+/// Longer than a watch, which the API server ends by itself.
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
-/// How long answers that are being given may take when the process ends.
+/// Time for open HTTP requests when the process ends.
 const HTTP_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Events of one cluster within this are one pass.
+/// Watch events of one cluster within this time cause one reconcile.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// How long passes may go on when the process is told to stop.
+/// Time for running reconciles after a stop signal; shorter than the usual grace period of 30 s.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs the program on the process's arguments.
+/// Entry point of the program.
 pub fn main() -> ExitCode {
     let (args, unknown) = match OperatorArgs::parse_known(std::env::args_os()) {
-        Ok(read) => read,
+        Ok(parsed) => parsed,
         Err(error) => error.exit(),
     };
     args.log.install();
     for flag in unknown {
-        warn!(flag, "this flag has no meaning here and is ignored");
+        warn!(flag, "unknown flag ignored");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
     let outcome = runtime
-        .context("start a runtime")
+        .context("failed to start the tokio runtime")
         .and_then(|runtime| runtime.block_on(run(args)));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error!(error = format!("{error:#}"), "the controller ends");
+            error!(error = format!("{error:#}"), "controller failed");
             ExitCode::FAILURE
         }
     }
@@ -86,22 +85,22 @@ async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     let client = connect(&args).await?;
     let cancel = CancellationToken::new();
     let signals = stop_on_signal(cancel.clone())?;
-    let metrics = ControllerMetrics::new().context("set up the metrics")?;
+    let metrics = ControllerMetrics::new().context("failed to register metrics")?;
     let readiness = Readiness::default();
     let listener = &config.server.metrics;
     let address = match listener.bind_address.as_str() {
         "" => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        address => address.parse().context("read the address for metrics")?,
+        address => address.parse().context("invalid address for metrics")?,
     };
     let address = SocketAddr::from((address, listener.port));
-    let quiet = CancellationToken::new(); // answers go on until everything else has ended
+    let stop_http = CancellationToken::new(); // probes and metrics are served until everything else has ended
     let mut served = tokio::spawn(http::serve(
         address,
         metrics.clone(),
         readiness.clone(),
-        quiet.clone(),
+        stop_http.clone(),
     ));
-    let parts = Manager {
+    let manager = Manager {
         args,
         config,
         client,
@@ -111,25 +110,25 @@ async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         cancel,
     };
     let outcome = tokio::select! {
-        outcome = parts.run() => outcome,
-        served = &mut served => match served.context("the HTTP server panicked")? {
-            Ok(()) => bail!("the HTTP server ended unasked"),
-            Err(error) => return Err(error).context("serve HTTP"),
+        outcome = manager.run() => outcome,
+        served = &mut served => match served.context("HTTP server panicked")? {
+            Ok(()) => bail!("HTTP server ended unexpectedly"),
+            Err(error) => return Err(error).context("HTTP server failed"),
         },
     };
-    quiet.cancel();
+    stop_http.cancel();
     tokio::time::timeout(HTTP_SHUTDOWN_TIMEOUT, served).await.ok();
     signals.abort();
     outcome
 }
 
 fn stop_on_signal(cancel: CancellationToken) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("failed to install the SIGTERM handler")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("failed to install the SIGINT handler")?;
     Ok(tokio::spawn(async move {
         tokio::select! {
-            _ = terminate.recv() => info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => info!("SIGINT: stopping"),
+            _ = terminate.recv() => info!("received SIGTERM, stopping"),
+            _ = interrupt.recv() => info!("received SIGINT, stopping"),
         }
         cancel.cancel();
     }))
@@ -137,49 +136,44 @@ fn stop_on_signal(cancel: CancellationToken) -> anyhow::Result<tokio::task::Join
 
 async fn connect(args: &OperatorArgs) -> anyhow::Result<Client> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Two are linked, so one has to be chosen; somebody else may have, which is as good.
+        // Two providers are linked, so rustls cannot choose one itself. A provider installed meanwhile is fine.
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
     }
     let mut config = match &args.kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).context("read the kubeconfig")?;
+            let file = Kubeconfig::read_from(path).context("failed to read the kubeconfig")?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
-                .context("use the kubeconfig")?
+                .context("invalid kubeconfig")?
         }
-        None => Config::incluster().context("read the pod's service account")?,
+        None => Config::incluster().context("failed to read the pod's service account (use --kubeconfig outside of a cluster)")?,
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
-    Client::try_from(config).context("prepare the connection to the API server")
+    Client::try_from(config).context("failed to create the Kubernetes client")
 }
 
-/// Everything the process consists of besides HTTP.
+/// The whole process except the HTTP server.
 pub struct Manager {
-    /// The command line.
     pub args: OperatorArgs,
-    /// The operator's configuration.
     pub config: OperatorConfiguration,
-    /// The API server.
     pub client: Client,
-    /// What is measured.
     pub metrics: ControllerMetrics,
-    /// Whether it is of use.
     pub readiness: Readiness,
-    /// What it has observed and reconciled, for tests.
+    /// For tests: what was observed and reconciled.
     pub probe: ReconcileProbe,
-    /// Tells it to stop.
+    /// Requests a graceful shutdown.
     pub cancel: CancellationToken,
 }
 
 impl Manager {
-    /// Runs until told to stop, or until leadership is lost, which is an error.
+    /// Runs until cancelled. Lost leadership is an error.
     pub async fn run(self) -> anyhow::Result<()> {
         let scope = self.args.watch_scope();
         let cancel = self.cancel.clone();
-        // Before the election: who gets no answer must not keep others from leading.
+        // Before the election: a replica without access to the API must not hold the Lease.
         let served = async {
             resources::wait_for_crds(&self.client, &scope).await;
             resources::discover_pdb(&self.client).await
@@ -192,7 +186,7 @@ impl Manager {
         let (leadership, keeper) = match election {
             None => (Leadership::always_leader(), None),
             Some(election) => {
-                self.readiness.set(true); // a replica that waits for its turn is of use
+                self.readiness.set(true); // a standby replica is ready; otherwise a rolling update would not finish
                 let stop = CancellationToken::new();
                 let lead = election.wait_for_leadership(&self.client, stop.clone());
                 tokio::select! {
@@ -204,35 +198,37 @@ impl Manager {
         let lost = leadership.clone();
         let outcome = tokio::select! {
             outcome = self.run_controller(leadership, &scope, budgets) => outcome,
+            // Dropping the controller future cancels all reconciles: no write after the deadline.
             () = lost.wait_until_lost() => {
-                bail!("leadership was lost: everything stops at once, another replica goes on")
+                bail!("leadership was lost: stopping at once, another replica takes over")
             }
         };
+        // Only after the controller has stopped writing may the Lease be released.
         if let Some((keeper, stop)) = keeper {
             stop.cancel();
-            keeper.await.context("the keeper of the lease panicked")?;
+            keeper.await.context("lease renewal panicked")?;
         }
         outcome
     }
 
     fn build_elector(&self) -> Option<LeaderElector> {
-        let of = &self.config.leader_election;
+        let election_config = &self.config.leader_election;
         let identity = || {
             let pod = self
                 .args
                 .pod_name
                 .clone()
                 .unwrap_or_else(|| "mainstay-controller".to_owned());
-            // A container that is started again in the same pod is another process.
+            // A restarted container in the same pod must not take over the Lease of the old process.
             format!("{pod}_{}", jiff::Timestamp::now().as_nanosecond())
         };
-        of.enabled.then(|| LeaderElector {
-            lease_name: of.resource_name.clone(),
+        election_config.enabled.then(|| LeaderElector {
+            lease_name: election_config.resource_name.clone(),
             namespace: self.args.pod_namespace.clone(),
             identity: identity(),
-            lease_duration: of.lease_duration,
-            renew_deadline: of.renew_deadline,
-            retry_period: of.retry_period,
+            lease_duration: election_config.lease_duration,
+            renew_deadline: election_config.renew_deadline,
+            retry_period: election_config.retry_period,
         })
     }
 
@@ -242,15 +238,15 @@ impl Manager {
         scope: &WatchScope,
         budgets: ApiResource,
     ) -> anyhow::Result<()> {
-        self.readiness.set(false); // until it has seen everything
-        let mut watching = Watches::start(&self.client, scope, budgets);
+        self.readiness.set(false); // until all kinds are listed
+        let mut watches = Watches::start(&self.client, scope, budgets);
         tokio::select! {
             () = self.cancel.cancelled() => return Ok(()),
-            ready = watching.wait_until_ready() => ready?,
+            ready = watches.wait_until_ready() => ready?,
         }
-        self.probe.set_stores(&watching.stores);
-        let (poke, poked) = mpsc::unbounded();
-        let context = Arc::new(self.build_context(leadership, &watching, poke));
+        self.probe.set_stores(&watches.stores);
+        let (trigger_sender, triggered) = mpsc::unbounded();
+        let context = Arc::new(self.build_context(leadership, &watches, trigger_sender));
         let tasks = context.background_tasks.clone();
         let workers = self.config.controllers.etcd.concurrent_syncs;
         let cancel = self.cancel.clone();
@@ -262,49 +258,49 @@ impl Manager {
                     .debounce(DEBOUNCE),
             )
             .trigger_backoff(WatchBackoff::default())
-            .reconcile_on(watching.triggers)
-            .reconcile_on(poked)
+            .reconcile_on(watches.triggers)
+            .reconcile_on(triggered)
             .graceful_shutdown_on(cancel.clone().cancelled_owned());
         self.readiness.set(true);
-        info!(workers, "everything is listed, the controller runs");
-        let unasked = CancellationToken::new();
-        let tasks_of_users = crate::tasks::run(
+        info!(workers, "caches filled, controller started");
+        let unexpected = CancellationToken::new();
+        let task_controllers = crate::tasks::run(
             self.client.clone(),
             scope.clone(),
             crate::tasks::TaskWorkers::from_config(&self.config.controllers),
             Arc::clone(&context),
             cancel.clone(),
         );
-        let tasks_of_users = run_until_cancelled(tasks_of_users, &cancel, &unasked);
-        let passes = controller
+        let task_controllers = run_until_cancelled(task_controllers, &cancel, &unexpected);
+        let reconciles = controller
             .run(reconcile, error_policy, Arc::clone(&context))
-            .for_each(|passed| async move {
-                if let Err(error) = passed {
-                    debug!(error = %ErrorChain(&error), "a pass did not end well");
+            .for_each(|result| async move {
+                if let Err(error) = result {
+                    debug!(error = %ErrorChain(&error), "reconcile failed");
                 }
             });
-        let passes = run_until_cancelled(passes, &cancel, &unasked);
+        let reconciles = run_until_cancelled(reconciles, &cancel, &unexpected);
         tokio::select! {
-            ((), ()) = async { tokio::join!(passes, tasks_of_users) } => {}
-            () = unasked.cancelled() => {}
+            ((), ()) = async { tokio::join!(reconciles, task_controllers) } => {}
+            () = unexpected.cancelled() => {}
             () = async { cancel.cancelled().await; tokio::time::sleep(SHUTDOWN_TIMEOUT).await } => {
-                warn!("passes did not end in time and are abandoned");
+                warn!("reconciles did not finish in time and are cancelled");
             }
-            ended = watching.tasks.join_next() => bail!("a watch ended unasked: {ended:?}"),
+            ended = watches.tasks.join_next() => bail!("watch ended unexpectedly: {ended:?}"),
         }
         tasks.close();
         if self.cancel.is_cancelled() {
             Ok(())
         } else {
-            bail!("the controller ended unasked")
+            bail!("controller ended unexpectedly")
         }
     }
 
     fn build_context(
         &self,
         leadership: Leadership,
-        watching: &Watches,
-        poke: mpsc::UnboundedSender<kube::runtime::reflector::ObjectRef<LazyEtcd>>,
+        watches: &Watches,
+        trigger_sender: mpsc::UnboundedSender<kube::runtime::reflector::ObjectRef<LazyEtcd>>,
     ) -> Context {
         let etcd = &self.config.controllers.etcd;
         let reporter = Reporter {
@@ -313,7 +309,7 @@ impl Manager {
         };
         Context {
             client: self.client.clone(),
-            stores: watching.stores.clone(),
+            stores: watches.stores.clone(),
             settings: self.args.to_settings(&self.config),
             policy: ReconcilePolicy {
                 auto_reconcile: etcd.enable_etcd_spec_auto_reconcile,
@@ -329,7 +325,7 @@ impl Manager {
             metrics: self.metrics.clone(),
             local: LocalState::default(),
             background_tasks: TaskTracker::new(),
-            trigger: ReconcileTrigger(poke),
+            trigger: ReconcileTrigger(trigger_sender),
             run_counter: AtomicU64::new(0),
             write_scheduler: WriteScheduler::default(),
             probe: self.probe.clone(),
@@ -337,14 +333,14 @@ impl Manager {
     }
 }
 
-/// Runs something that should not end before it is told to.
+/// Runs a future that must not end before `cancel`; signals `unexpected` if it does.
 async fn run_until_cancelled(
     work: impl Future<Output = ()>,
     cancel: &CancellationToken,
-    unasked: &CancellationToken,
+    unexpected: &CancellationToken,
 ) {
     work.await;
     if !cancel.is_cancelled() {
-        unasked.cancel();
+        unexpected.cancel();
     }
 }

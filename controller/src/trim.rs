@@ -1,4 +1,4 @@
-//! What is kept of objects, and which changes of them matter.
+//! Trims cached objects to the fields in use, and hashes the fields whose change triggers a reconcile.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
@@ -12,18 +12,18 @@ use mainstay_manifests::tls::is_certificate_reference;
 
 use crate::caches::hash_value;
 
-/// A pod without what nobody here looks at: of its spec only the names of volumes, the images of containers,
-/// where its listeners are and which certificates they have.
+/// Keeps of the spec only volume names, container images, ports of listeners and references to certificates.
 pub(crate) fn trim_pod(pod: &mut Pod) {
+    // The owner is known from the labels.
     pod.metadata.owner_references = None;
-    let slim_container = |container: &Container| Container {
+    let trim_container = |container: &Container| Container {
         name: container.name.clone(),
         image: container.image.clone(),
         args: trim_args(container),
         ports: trim_ports(container),
         ..Container::default()
     };
-    let slim_volume = |volume: &Volume| Volume {
+    let trim_volume = |volume: &Volume| Volume {
         name: volume.name.clone(),
         secret: volume
             .secret
@@ -33,17 +33,17 @@ pub(crate) fn trim_pod(pod: &mut Pod) {
     };
     if let Some(spec) = &mut pod.spec {
         *spec = PodSpec {
-            containers: spec.containers.iter().map(slim_container).collect(),
+            containers: spec.containers.iter().map(trim_container).collect(),
             volumes: spec
                 .volumes
                 .as_ref()
-                .map(|all| all.iter().map(slim_volume).collect()),
+                .map(|all| all.iter().map(trim_volume).collect()),
             ..PodSpec::default()
         };
     }
     let labels = pod.metadata.labels.as_ref();
     if let Some(status) = &mut pod.status {
-        let slim_status = |container: ContainerStatus| ContainerStatus {
+        let trim_container_status = |container: ContainerStatus| ContainerStatus {
             name: container.name,
             state: container.state,
             last_state: container.last_state,
@@ -52,33 +52,32 @@ pub(crate) fn trim_pod(pod: &mut Pod) {
             ..ContainerStatus::default()
         };
         let init = status.init_container_statuses.take();
-        // Of Jobs the last words are read; of etcd, how often it ended while it waits to be started again.
+        // Jobs report their result in a termination message; of etcd the restart count detects a crash loop.
         let is_of_job = labels.is_some_and(|labels| labels.contains_key(JOB_ETCD));
         let containers = status.container_statuses.take().into_iter().flatten();
         let containers = containers.filter(|one| is_of_job || is_waiting_etcd(one));
-        let containers: Vec<ContainerStatus> = containers.map(slim_status).collect();
+        let containers: Vec<ContainerStatus> = containers.map(trim_container_status).collect();
         *status = PodStatus {
             conditions: status.conditions.take(),
             phase: status.phase.take(),
             pod_ip: status.pod_ip.take(),
-            init_container_statuses: init.map(|all| all.into_iter().map(slim_status).collect()),
+            init_container_statuses: init.map(|all| all.into_iter().map(trim_container_status).collect()),
             container_statuses: Some(containers).filter(|all| !all.is_empty()),
             ..PodStatus::default()
         };
     }
 }
 
-/// Whether this is etcd, and it does not run.
 fn is_waiting_etcd(container: &ContainerStatus) -> bool {
     let state = container.state.as_ref();
     container.name == ETCD_CONTAINER && state.is_some_and(|state| state.waiting.is_some())
 }
 
-/// Where it is talked to.
+/// The client and peer ports of etcd.
 fn trim_ports(container: &Container) -> Option<Vec<ContainerPort>> {
-    let is_asked =
+    let is_in_use =
         |port: &&ContainerPort| matches!(port.name.as_deref(), Some("client" | "server"));
-    let ports = container.ports.iter().flatten().filter(is_asked);
+    let ports = container.ports.iter().flatten().filter(is_in_use);
     let ports: Vec<ContainerPort> = ports
         .map(|port| ContainerPort {
             name: port.name.clone(),
@@ -90,16 +89,16 @@ fn trim_ports(container: &Container) -> Option<Vec<ContainerPort>> {
 }
 
 fn trim_args(container: &Container) -> Option<Vec<String>> {
-    let words = container.command.iter().chain(&container.args).flatten();
-    let mut telling: Vec<String> = words
-        .filter(|word| is_certificate_reference(word))
+    let args = container.command.iter().chain(&container.args).flatten();
+    let mut certificate_args: Vec<String> = args
+        .filter(|arg| is_certificate_reference(arg))
         .cloned()
         .collect();
-    telling.shrink_to_fit();
-    Some(telling).filter(|telling| !telling.is_empty())
+    certificate_args.shrink_to_fit();
+    Some(certificate_args).filter(|certificate_args| !certificate_args.is_empty())
 }
 
-/// Readiness, identity, address, and what the init container said.
+/// Hashes readiness, identity, address and the message of the init container.
 pub(crate) fn hash_pod_change(pod: &Pod) -> u64 {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
@@ -108,11 +107,12 @@ pub(crate) fn hash_pod_change(pod: &Pod) -> u64 {
         .flatten()
         .map(|c| (c.type_.as_str(), c.status.as_str()))
         .collect();
-    let said: Vec<(bool, Option<&str>)> = status
+    let init_messages: Vec<(bool, Option<&str>)> = status
         .and_then(|status| status.init_container_statuses.as_ref())
         .into_iter()
         .flatten()
         .map(|container| {
+            // A restarted init container reports the result of its last run.
             let last = container.last_state.as_ref().or(container.state.as_ref());
             let message = last.and_then(|state| state.terminated.as_ref()?.message.as_deref());
             (container.ready, message)
@@ -125,26 +125,24 @@ pub(crate) fn hash_pod_change(pod: &Pod) -> u64 {
         &meta.labels,
         meta.deletion_timestamp.is_some(),
         conditions,
-        said,
+        init_messages,
         address,
     ))
 }
 
-/// A claim without its annotations.
-pub(crate) fn trim_pvc(claim: &mut PersistentVolumeClaim) {
-    claim.metadata.annotations = None;
+pub(crate) fn trim_pvc(pvc: &mut PersistentVolumeClaim) {
+    pvc.metadata.annotations = None;
 }
 
-/// Leases are small.
 pub(crate) fn trim_lease(_: &mut Lease) {}
 
-/// Who holds it and what it says besides; not when it was renewed.
+/// Hashes everything except the renewal time: each renewal would trigger a reconcile.
 pub(crate) fn hash_lease_change(lease: &Lease) -> u64 {
     let holder = lease
         .spec
         .as_ref()
         .and_then(|spec| spec.holder_identity.as_ref());
-    let is_silent = lease
+    let was_never_renewed = lease
         .spec
         .as_ref()
         .is_none_or(|spec| spec.renew_time.is_none());
@@ -154,7 +152,7 @@ pub(crate) fn hash_lease_change(lease: &Lease) -> u64 {
         &meta.annotations,
         &meta.labels,
         holder,
-        is_silent,
+        was_never_renewed,
     ))
 }
 

@@ -1,18 +1,17 @@
-//! Whose turn it is at the API server: what is done for one cluster comes before what is told of another.
+//! Priority of writes to the API server: objects of one cluster before the status of another.
 //!
-//! A status costs the API server more than the object it tells of. When many specs change at once, statuses would keep
-//! the last of them waiting; so they give way, for a moment and never for long.
+//! A status write costs the API server more than an object write. When many specs change at once, status writes would
+//! delay the last spec; so they are delayed instead, briefly and with a limit.
 
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-/// How many statuses are written at the same time.
+/// Concurrent status writes.
 const MAX_STATUS_WRITES: usize = 4;
-/// The longest a status gives way.
+/// Maximum delay of a status write.
 const MAX_STATUS_DELAY: Duration = Duration::from_millis(500);
 
-/// See the module.
 #[derive(Debug)]
 pub struct WriteScheduler {
     object_writes: watch::Sender<usize>,
@@ -28,29 +27,29 @@ impl Default for WriteScheduler {
     }
 }
 
-/// An object is being written until this is dropped.
+/// An object write is in progress until this is dropped.
 #[derive(Debug)]
 pub struct ObjectWriteGuard<'a>(&'a WriteScheduler);
 
 impl WriteScheduler {
-    /// An object is written at once.
+    /// Registers an object write; never blocks.
     pub fn begin_object_write(&self) -> ObjectWriteGuard<'_> {
-        self.object_writes.send_modify(|acting| *acting += 1);
+        self.object_writes.send_modify(|active| *active += 1);
         ObjectWriteGuard(self)
     }
 
-    /// Waits for the turn of a status; it lasts until the answer is dropped.
+    /// Waits until a status may be written. Hold the permit during the write.
     pub async fn acquire_status_write(&self) -> Option<SemaphorePermit<'_>> {
-        let mut acting = self.object_writes.subscribe();
-        let quiet = acting.wait_for(|acting| *acting == 0);
-        drop(tokio::time::timeout(MAX_STATUS_DELAY, quiet).await); // quiet or not, it is told now
-        self.status_permits.acquire().await.ok() // nobody closes it
+        let mut active = self.object_writes.subscribe();
+        let quiet = active.wait_for(|active| *active == 0);
+        drop(tokio::time::timeout(MAX_STATUS_DELAY, quiet).await); // after the timeout the status is written in any case
+        self.status_permits.acquire().await.ok() // the semaphore is never closed
     }
 }
 
 impl Drop for ObjectWriteGuard<'_> {
     fn drop(&mut self) {
-        self.0.object_writes.send_modify(|acting| *acting -= 1);
+        self.0.object_writes.send_modify(|active| *active -= 1);
     }
 }
 
@@ -62,35 +61,35 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_status_waits_for_what_is_being_done() {
-        let turns = WriteScheduler::default();
-        let acting = turns.begin_object_write();
-        let mut told = Box::pin(turns.acquire_status_write());
-        let early = timeout(MAX_STATUS_DELAY / 2, &mut told).await;
-        assert!(early.is_err(), "told while an object is being written");
-        drop(acting);
+        let scheduler = WriteScheduler::default();
+        let active = scheduler.begin_object_write();
+        let mut permits = Box::pin(scheduler.acquire_status_write());
+        let early = timeout(MAX_STATUS_DELAY / 2, &mut permits).await;
+        assert!(early.is_err(), "status written during an object write");
+        drop(active);
         let now = Instant::now();
-        drop(told.await.unwrap());
+        drop(permits.await.unwrap());
         assert_eq!(now.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn and_not_for_long() {
-        let turns = WriteScheduler::default();
-        let _acting = turns.begin_object_write();
+        let scheduler = WriteScheduler::default();
+        let _acting = scheduler.begin_object_write();
         let begun = Instant::now();
-        drop(turns.acquire_status_write().await.unwrap());
+        drop(scheduler.acquire_status_write().await.unwrap());
         assert_eq!(begun.elapsed(), MAX_STATUS_DELAY);
     }
 
     #[tokio::test(start_paused = true)]
     async fn few_are_told_at_a_time() {
-        let turns = WriteScheduler::default();
-        let mut told = Vec::new();
+        let scheduler = WriteScheduler::default();
+        let mut permits = Vec::new();
         for _ in 0..MAX_STATUS_WRITES {
-            told.push(turns.acquire_status_write().await.unwrap());
+            permits.push(scheduler.acquire_status_write().await.unwrap());
         }
-        assert!(timeout(MAX_STATUS_DELAY * 10, turns.acquire_status_write()).await.is_err());
-        told.pop();
-        drop(turns.acquire_status_write().await.unwrap());
+        assert!(timeout(MAX_STATUS_DELAY * 10, scheduler.acquire_status_write()).await.is_err());
+        permits.pop();
+        drop(scheduler.acquire_status_write().await.unwrap());
     }
 }

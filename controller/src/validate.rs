@@ -1,7 +1,7 @@
-//! What the spec asks for, with real types and every default in its place.
+//! Validates a spec and converts it to the desired state, with parsed types and all defaults applied.
 //!
-//! **Comes in**: an [`Etcd`] as its author wrote it. **Goes out**: [`Wanted`]; later stages do not look at the raw
-//! spec again, except to render objects. **Holds**: what cannot be read is a [`Problem`], never a guess.
+//! Later stages do not read the raw spec again, except to render objects. Invariant: a value that cannot be parsed is
+//! an error, never a default.
 
 use std::collections::BTreeMap;
 
@@ -16,88 +16,76 @@ use crate::observe::{Ordinal, PeerTlsStage};
 use mainstay_manifests::quantity::to_bytes;
 use mainstay_manifests::store::StoreProvider;
 
-/// Asks for one reconciliation of the spec; removed when that is done.
+/// Requests one reconcile of the spec; removed when it is done.
 pub const OPERATION: &str = "druid.gardener.cloud/operation";
-/// The same, older.
+/// The older key, which Gardener still writes.
 pub const LEGACY_OPERATION: &str = "gardener.cloud/operation";
-/// The value of both.
+/// The value of both keys.
 pub const RECONCILE: &str = "reconcile";
-/// Leaves the spec alone while it is there.
+/// Suspends spec changes while it is set, with any value.
 pub const SUSPEND_RECONCILE: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
-/// Leaves changes alone that somebody makes to objects by hand, while it is there.
+/// Keeps manual changes to managed objects while it is set, with any value.
 pub const DISABLE_COMPONENT_PROTECTION: &str = "druid.gardener.cloud/disable-etcd-component-protection";
-/// Makes nothing but configuration while it is there.
+/// Creates configuration objects but no pods while it is set, with any value.
 pub const DISABLE_RUNTIME_COMPONENTS: &str = "druid.gardener.cloud/disable-etcd-runtime-component-creation";
-/// Goes on without the snapshot before a change, for the generation that is its value.
+/// Skips the snapshot before a disruptive change; the value is the generation it holds for.
 pub const WITHOUT_SNAPSHOT: &str = "etcd-mainstay.io/without-snapshot";
-/// Keeps an Etcd until its objects are gone.
+/// Keeps an Etcd until its objects are deleted. The name is etcd-druid's.
 pub const FINALIZER: &str = "druid.gardener.cloud/etcd-druid";
 
-/// More members than any etcd has; a larger number is a slip of the hand.
+/// More members than any etcd has; a larger number is a typo.
 pub const MAX_MEMBERS: u32 = 99;
-/// What a volume has when the spec does not say: 16Gi.
+/// 16Gi, as with etcd-druid.
 pub const DEFAULT_STORAGE_BYTES: u64 = 16 << 30;
-/// What the sidecar does when the spec does not say.
+/// The sidecar's default.
 const DEFAULT_DELTA_SECONDS: i64 = 20;
-/// A sidecar takes no deltas below this.
+/// The sidecar takes no delta snapshots when the period is shorter.
 const MIN_DELTA_SECONDS: i64 = 1;
 
-/// What the spec asks for.
+/// The validated spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredState {
-    /// Name of the resource.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its generation.
     pub generation: i64,
-    /// How many members; less than none and more than [`MOST_MEMBERS`] are refused, see [`Wanted::impossible_replicas`].
+    /// 0 when `spec.replicas` is out of range; the value is then in `invalid_replicas` and refused.
     pub replicas: u32,
-    /// The number of members, if that makes no sense.
+    /// `spec.replicas`, if it is negative or larger than the maximum.
     pub invalid_replicas: Option<i32>,
-    /// What member names begin with.
     pub member_prefix: Option<String>,
     /// Image of etcd, defaults applied.
     pub etcd_image: String,
     /// Bytes of each volume.
     pub storage_bytes: u64,
-    /// What a larger number does to volumes that exist.
+    /// Whether existing volumes are expanded when `storage_bytes` grows.
     pub volume_growth: VolumeGrowth,
-    /// How backups are taken; `None` without a store.
+    /// `None` without a store.
     pub backup: Option<DesiredBackup>,
-    /// What may be done about lost data.
     pub recovery: DesiredRecovery,
-    /// How the backup is looked after.
+    /// Schedules and thresholds of compactions and restore drills.
     pub upkeep: DesiredUpkeep,
-    /// Where each member's peers find it.
     pub peers: Peers,
-    /// Whether the cluster joins one that runs.
+    /// Whether the cluster still has to join an existing one.
     pub joins_existing_cluster: bool,
-    /// Whether somebody else runs the members.
     pub has_external_members: bool,
-    /// What the user asks for by annotation.
     pub requests: Requests,
-    /// Since when the resource is to go.
     pub deletion_timestamp: Option<Timestamp>,
 }
 
-/// What may be done about lost data.
+/// Whether and how lost data is recovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredRecovery {
-    /// Who decides.
     pub mode: RecoveryMode,
-    /// The recovery somebody has approved, by its name.
+    /// ID of the recovery that the approval annotation names.
     pub approved_id: Option<String>,
 }
 
-/// Where members find each other.
+/// Addresses under which members reach each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// Whether they talk TLS.
     pub tls: bool,
-    /// Their port.
     pub port: i32,
-    /// Addresses besides their own, by name of the member.
+    /// Further peer URLs, by member name including the prefix.
     pub additional_urls: BTreeMap<String, Vec<String>>,
 }
 
@@ -122,92 +110,79 @@ impl Peers {
     }
 }
 
-/// How backups are taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredBackup {
-    /// Cron expression of full snapshots; hourly when there is none.
+    /// Cron expression of full snapshots; `None` means hourly.
     pub full_schedule: Option<String>,
-    /// Seconds between two deltas; `None` when there are none.
+    /// Seconds between two delta snapshots; `None` when they are disabled.
     pub delta_period_seconds: Option<i64>,
 }
 
-/// What is done about changes somebody else makes to objects.
+/// What happens to manual changes of managed objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriftPolicy {
-    /// They are taken back.
     #[default]
     Revert,
-    /// They stay.
     Keep,
 }
 
-/// What the user asks for by annotation.
+/// What annotations request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// To reconcile the spec once.
+    /// Reconcile the spec once.
     pub reconcile: bool,
-    /// To leave the spec alone.
+    /// Do not apply spec changes.
     pub suspend: bool,
-    /// What to do about changes of objects that were made by hand.
     pub drift_policy: DriftPolicy,
-    /// To make nothing but configuration.
+    /// Create configuration objects but no pods.
     pub is_runtime_disabled: bool,
-    /// To change this generation without a snapshot before.
+    /// The generation that is applied without a snapshot before.
     pub skip_snapshot_generation: Option<i64>,
 }
 
-/// Why a spec cannot be worked with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// It has no namespace.
-    #[error("the resource has no namespace")]
+    #[error("metadata.namespace is empty")]
     MissingNamespace,
-    /// A size cannot be read.
-    #[error("spec.storageCapacity is no size: \"{text}\"")]
+    #[error("spec.storageCapacity: invalid quantity \"{text}\"")]
     InvalidStorageCapacity {
-        /// What it says.
         text: String,
     },
-    /// A size cannot be read.
-    #[error("spec.mainstay.compaction.bytesThreshold is no size: \"{text}\"")]
+    #[error("spec.mainstay.compaction.bytesThreshold: invalid quantity \"{text}\"")]
     InvalidCompactionBytes {
-        /// What it says.
         text: String,
     },
-    /// A store nobody can talk to.
     #[error(
-        "spec.backup.store.provider is \"{provider}\", which is not supported: use provider S3 with the S3 interface of the \
+        "spec.backup.store.provider \"{provider}\" is not supported: use provider S3 with the S3 API of the \
          Swift cluster as spec.backup.store.endpointOverride"
     )]
     SwiftUnsupported {
-        /// As it is spelt.
+        /// The alias as the spec spells it.
         provider: String,
     },
-    /// A period cannot be read.
-    #[error("spec.backup.deltaSnapshotPeriod is no length of time: \"{text}\"")]
+    #[error("spec.backup.deltaSnapshotPeriod: invalid duration \"{text}\"")]
     InvalidDeltaPeriod {
-        /// What it says.
         text: String,
     },
 }
 
-/// Reads a spec. `default_image` is the etcd of clusters that do not choose one.
+/// Validates a spec. `default_image` is the etcd image of specs without one.
 pub fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredState, SpecError> {
     let spec = &etcd.spec;
     let annotations = etcd.annotations();
-    let asks = |key: &str| annotations.get(key).is_some_and(|value| value == RECONCILE);
+    let requests_reconcile = |key: &str| annotations.get(key).is_some_and(|value| value == RECONCILE);
     let bootstrapped = etcd
         .status
         .as_ref()
         .is_some_and(|status| status.bootstrap_with_existing_cluster.is_some());
-    let wanted = i32::try_from(count_members(etcd)).unwrap_or_default();
+    let accepted = i32::try_from(count_members(etcd)).unwrap_or_default();
     Ok(DesiredState {
         name: etcd.name_any(),
         namespace: etcd.namespace().ok_or(SpecError::MissingNamespace)?,
         generation: etcd.metadata.generation.unwrap_or_default(),
         replicas: count_members(etcd),
-        invalid_replicas: Some(spec.replicas).filter(|replicas| *replicas != wanted),
+        invalid_replicas: Some(spec.replicas).filter(|replicas| *replicas != accepted),
         member_prefix: spec
             .member_name_prefix
             .clone()
@@ -227,13 +202,14 @@ pub fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredState, S
         },
         upkeep: parse_upkeep(etcd)?,
         peers: Peers::from_etcd(etcd),
+        // Joining is done once the status records it.
         joins_existing_cluster: spec.etcd.bootstrap_with_existing_cluster.is_some() && !bootstrapped,
         has_external_members: spec
             .externally_managed_member_addresses
             .as_ref()
             .is_some_and(|a| !a.is_empty()),
         requests: Requests {
-            reconcile: asks(OPERATION) || asks(LEGACY_OPERATION),
+            reconcile: requests_reconcile(OPERATION) || requests_reconcile(LEGACY_OPERATION),
             suspend: annotations.contains_key(SUSPEND_RECONCILE),
             drift_policy: if annotations.contains_key(DISABLE_COMPONENT_PROTECTION) {
                 DriftPolicy::Keep
@@ -249,13 +225,14 @@ pub fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredState, S
     })
 }
 
-/// How many members are asked for; none when the number makes no sense.
+/// `spec.replicas`, or 0 when it is out of range.
 pub fn count_members(etcd: &Etcd) -> u32 {
     let members = u32::try_from(etcd.spec.replicas).unwrap_or_default();
     if members > MAX_MEMBERS { 0 } else { members }
 }
 
 fn parse_storage_bytes(etcd: &Etcd) -> Result<u64, SpecError> {
+    // etcd-druid defaults this in code, not in the CRD.
     let Some(quantity) = &etcd.spec.storage_capacity else {
         return Ok(DEFAULT_STORAGE_BYTES);
     };
@@ -295,6 +272,7 @@ fn parse_backup(etcd: &Etcd) -> Result<Option<DesiredBackup>, SpecError> {
     let Some(provider) = provider else {
         return Ok(None);
     };
+    // There is no Swift client here; refused before any object is changed.
     if StoreProvider::from_alias(provider) == Some(StoreProvider::Swift) {
         return Err(SpecError::SwiftUnsupported {
             provider: provider.to_owned(),
@@ -319,12 +297,13 @@ fn parse_backup(etcd: &Etcd) -> Result<Option<DesiredBackup>, SpecError> {
             .as_ref()
             .map(ToString::to_string),
         delta_period_seconds: Some(period.unwrap_or(DEFAULT_DELTA_SECONDS))
+            // A period below 1 s disables delta snapshots, as with etcd-backup-restore.
             .filter(|seconds| *seconds >= MIN_DELTA_SECONDS),
     }))
 }
 
 impl DesiredState {
-    /// What is done now about changes made by hand. A new spec, or being asked to reconcile, takes them back once.
+    /// The drift policy of this reconcile. A new generation or a requested reconcile reverts manual changes once.
     pub fn drift_policy(&self, observed_generation: Option<i64>) -> DriftPolicy {
         let is_acted_on = observed_generation == Some(self.generation);
         if is_acted_on && !self.requests.reconcile {
@@ -334,12 +313,11 @@ impl DesiredState {
         }
     }
 
-    /// Name of a pod.
     pub fn pod_name(&self, ordinal: Ordinal) -> String {
         format!("{}-{ordinal}", self.name)
     }
 
-    /// The name a pod has inside the cluster's network.
+    /// DNS name of a pod behind the headless peer Service.
     pub fn pod_host(&self, ordinal: Ordinal) -> String {
         format!(
             "{}.{}-peer.{}.svc",
@@ -349,7 +327,7 @@ impl DesiredState {
         )
     }
 
-    /// Where the peers of a member find it, once its pod is what the template says.
+    /// Peer URLs of a member whose pod matches the template at this TLS stage.
     pub fn peer_urls(&self, ordinal: Ordinal, stage: PeerTlsStage) -> Vec<String> {
         let scheme = if stage == PeerTlsStage::On {
             "https"
@@ -363,7 +341,7 @@ impl DesiredState {
             .collect()
     }
 
-    /// Name of a member, and of its Lease.
+    /// Name of a member and of its Lease. Unlike the pod name it includes the prefix.
     pub fn member_name(&self, ordinal: Ordinal) -> String {
         match &self.member_prefix {
             Some(prefix) => format!("{prefix}-{}", self.pod_name(ordinal)),
@@ -399,11 +377,11 @@ mod tests {
 
     #[test]
     fn an_empty_spec_has_every_default() {
-        let wanted = desired(&etcd_resource());
-        assert_eq!(wanted.storage_bytes, DEFAULT_STORAGE_BYTES);
-        assert_eq!(wanted.etcd_image, "etcd:3.5.21");
-        assert_eq!(wanted.backup, None);
-        assert_eq!(wanted.member_name(Ordinal(2)), "main-2");
+        let desired_state = desired(&etcd_resource());
+        assert_eq!(desired_state.storage_bytes, DEFAULT_STORAGE_BYTES);
+        assert_eq!(desired_state.etcd_image, "etcd:3.5.21");
+        assert_eq!(desired_state.backup, None);
+        assert_eq!(desired_state.member_name(Ordinal(2)), "main-2");
     }
 
     #[test]
@@ -417,9 +395,9 @@ mod tests {
     fn a_prefix_is_part_of_the_member_and_not_of_the_pod() {
         let mut etcd = etcd_resource();
         etcd.spec.member_name_prefix = Some("eu".to_owned());
-        let wanted = desired(&etcd);
+        let desired_state = desired(&etcd);
         assert_eq!(
-            (wanted.pod_name(Ordinal(0)), wanted.member_name(Ordinal(0))),
+            (desired_state.pod_name(Ordinal(0)), desired_state.member_name(Ordinal(0))),
             ("main-0".into(), "eu-main-0".into())
         );
     }
@@ -432,13 +410,13 @@ mod tests {
             member_name: "eu-main-1".to_owned(),
             urls: vec!["http://10.0.0.1:2380".into()],
         }]);
-        let wanted = desired(&etcd);
+        let desired_state = desired(&etcd);
         let own = "http://main-1.main-peer.shoot.svc:2380".to_owned();
         assert_eq!(
-            wanted.peer_urls(Ordinal(1), PeerTlsStage::Off),
+            desired_state.peer_urls(Ordinal(1), PeerTlsStage::Off),
             [own, "http://10.0.0.1:2380".to_owned()]
         );
-        assert_eq!(wanted.peer_urls(Ordinal(0), PeerTlsStage::Off).len(), 1);
+        assert_eq!(desired_state.peer_urls(Ordinal(0), PeerTlsStage::Off).len(), 1);
     }
 
     #[test]
@@ -479,17 +457,17 @@ mod tests {
     fn a_negative_number_of_members_is_kept_for_the_refusal() {
         let mut etcd = etcd_resource();
         etcd.spec.replicas = -1;
-        let wanted = desired(&etcd);
-        assert_eq!((wanted.replicas, wanted.invalid_replicas), (0, Some(-1)));
+        let desired_state = desired(&etcd);
+        assert_eq!((desired_state.replicas, desired_state.invalid_replicas), (0, Some(-1)));
     }
 
     #[test]
     fn a_slip_of_the_hand_is_no_number_of_members() {
         let mut etcd = etcd_resource();
         etcd.spec.replicas = 1_000_000_000;
-        let wanted = desired(&etcd);
+        let desired_state = desired(&etcd);
         assert_eq!(
-            (wanted.replicas, wanted.invalid_replicas),
+            (desired_state.replicas, desired_state.invalid_replicas),
             (0, Some(1_000_000_000))
         );
     }
@@ -498,13 +476,13 @@ mod tests {
     fn only_the_right_word_asks_for_reconciliation() {
         let mut etcd = etcd_resource();
         let with = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
-        for (key, value, asks) in [
+        for (key, value, requests_reconcile) in [
             (OPERATION, RECONCILE, true),
             (LEGACY_OPERATION, RECONCILE, true),
             (OPERATION, "restore", false),
         ] {
             etcd.metadata.annotations = Some(with(key, value));
-            assert_eq!(desired(&etcd).requests.reconcile, asks, "{key}={value}");
+            assert_eq!(desired(&etcd).requests.reconcile, requests_reconcile, "{key}={value}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! An Etcd as it is kept: small, and perhaps unreadable.
+//! An Etcd as JSON that is parsed when it is reconciled.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use mainstay_crds::Etcd;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
-/// An Etcd that another version may have written. One that cannot be read harms no other.
+/// An Etcd that is parsed late: one that cannot be parsed fails its own reconcile, and not the watch of all others.
 #[derive(Clone)]
 pub struct LazyEtcd {
-    /// What it is called.
+    /// Only name, namespace, uid and resourceVersion.
     meta: ObjectMeta,
     json: Box<[u8]>,
 }
@@ -25,11 +25,6 @@ impl fmt::Debug for LazyEtcd {
 }
 
 impl LazyEtcd {
-    /// The resource.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
     pub fn parse(&self) -> Result<Etcd, serde_json::Error> {
         serde_json::from_slice(&self.json)
     }
@@ -37,6 +32,7 @@ impl LazyEtcd {
 
 impl<'de> Deserialize<'de> for LazyEtcd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Any JSON is accepted here: an error would stop the watch of all Etcds.
         let mut value = Value::deserialize(deserializer)?;
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.remove("managedFields");
@@ -61,20 +57,20 @@ impl Resource for LazyEtcd {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
-    fn kind(of: &()) -> Cow<'_, str> {
-        Etcd::kind(of)
+    fn kind(dynamic_type: &()) -> Cow<'_, str> {
+        Etcd::kind(dynamic_type)
     }
 
-    fn group(of: &()) -> Cow<'_, str> {
-        Etcd::group(of)
+    fn group(dynamic_type: &()) -> Cow<'_, str> {
+        Etcd::group(dynamic_type)
     }
 
-    fn version(of: &()) -> Cow<'_, str> {
-        Etcd::version(of)
+    fn version(dynamic_type: &()) -> Cow<'_, str> {
+        Etcd::version(dynamic_type)
     }
 
-    fn plural(of: &()) -> Cow<'_, str> {
-        Etcd::plural(of)
+    fn plural(dynamic_type: &()) -> Cow<'_, str> {
+        Etcd::plural(dynamic_type)
     }
 
     fn meta(&self) -> &ObjectMeta {

@@ -1,7 +1,7 @@
-//! Objects as they are kept: small.
+//! Cached objects as JSON, to save memory.
 //!
-//! A StatefulSet in memory takes tens of kilobytes, most of it room for fields nobody set; written as JSON it is a few. Objects
-//! are looked at rarely, one cluster at a time, so they are kept written and read again when somebody looks.
+//! A deserialized StatefulSet takes tens of kilobytes, mostly for unset fields; its JSON takes a few. Objects are read
+//! rarely, one cluster at a time, so they are deserialized on each read.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,39 +15,36 @@ use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Labels by which objects are looked for; others have to be unpacked.
+/// Labels that can be searched without unpacking.
 const INDEXED_LABELS: [&str; 2] = [JOB_UID_LABEL, JOB_NAME_LABEL];
-/// How Kubernetes names the Job of a pod.
+/// Label of Kubernetes on the pods of a Job.
 pub(crate) const JOB_UID_LABEL: &str = "controller-uid";
-/// The same by name, which a pod keeps when its Job is gone.
+/// The same by name, which also finds pods whose Job was deleted.
 pub(crate) const JOB_NAME_LABEL: &str = "job-name";
 
-/// An object, packed.
 pub struct Packed<K> {
-    /// Name, namespace, and labels by which it is looked for.
+    /// Only name, namespace and indexed labels.
     meta: ObjectMeta,
     json: Box<[u8]>,
     kind: PhantomData<fn() -> K>,
 }
 
-/// Packed objects of one kind.
 pub type PackedStore<K> = Store<Packed<K>>;
 
 impl<K: Resource + Serialize> Packed<K> {
-    /// Packs an object.
     pub(super) fn new(object: &K) -> Self {
         let whole = object.meta();
         let labels = whole.labels.iter().flatten();
-        let sought = labels.filter(|(key, _)| INDEXED_LABELS.contains(&key.as_str()));
-        let sought = sought.map(|(key, value)| (key.clone(), value.clone()));
+        let indexed = labels.filter(|(key, _)| INDEXED_LABELS.contains(&key.as_str()));
+        let indexed = indexed.map(|(key, value)| (key.clone(), value.clone()));
         let meta = ObjectMeta {
             name: whole.name.clone(),
             namespace: whole.namespace.clone(),
-            labels: Some(sought.collect())
+            labels: Some(indexed.collect())
                 .filter(|all: &std::collections::BTreeMap<_, _>| !all.is_empty()),
             ..ObjectMeta::default()
         };
-        let text = serde_json::to_vec(object).expect("an object that came as JSON");
+        let text = serde_json::to_vec(object).expect("an object that was deserialized from JSON serializes");
         Self {
             meta,
             json: text.into_boxed_slice(),
@@ -55,7 +52,6 @@ impl<K: Resource + Serialize> Packed<K> {
         }
     }
 
-    /// What happened to an object, with the object packed.
     pub(super) fn pack_event(event: &Event<K>) -> Event<Self> {
         match event {
             Event::Apply(object) => Event::Apply(Self::new(object)),
@@ -68,13 +64,11 @@ impl<K: Resource + Serialize> Packed<K> {
 }
 
 impl<K: DeserializeOwned> Packed<K> {
-    /// The object.
     pub(crate) fn unpack(&self) -> K {
-        serde_json::from_slice(&self.json).expect("an object that was packed")
+        serde_json::from_slice(&self.json).expect("packed JSON deserializes")
     }
 }
 
-/// One object of a store.
 pub(crate) fn get<K>(store: &PackedStore<K>, name: &str, namespace: &str) -> Option<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
@@ -83,7 +77,7 @@ where
     found.map(|packed| packed.unpack())
 }
 
-/// The first object that is sought, by what is kept beside it.
+/// The first object whose metadata (name, namespace, indexed labels) matches.
 pub(crate) fn find<K>(store: &PackedStore<K>, is: impl Fn(&ObjectMeta) -> bool) -> Option<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
@@ -92,14 +86,14 @@ where
     found.map(|packed| packed.unpack())
 }
 
-/// All objects that are sought, by what is kept beside them.
+/// All objects whose metadata (name, namespace, indexed labels) matches.
 pub(crate) fn find_all<K>(store: &PackedStore<K>, is: impl Fn(&ObjectMeta) -> bool) -> Vec<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
 {
     let all = store.state();
-    let sought = all.iter().filter(|packed| is(&packed.meta));
-    sought.map(|packed| packed.unpack()).collect()
+    let matching = all.iter().filter(|packed| is(&packed.meta));
+    matching.map(|packed| packed.unpack()).collect()
 }
 
 impl<K> Clone for Packed<K> {
@@ -122,20 +116,20 @@ impl<K: Resource> Resource for Packed<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
-    fn kind(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::kind(of)
+    fn kind(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(dynamic_type)
     }
 
-    fn group(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::group(of)
+    fn group(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(dynamic_type)
     }
 
-    fn version(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::version(of)
+    fn version(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(dynamic_type)
     }
 
-    fn plural(of: &Self::DynamicType) -> Cow<'_, str> {
-        K::plural(of)
+    fn plural(dynamic_type: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(dynamic_type)
     }
 
     fn meta(&self) -> &ObjectMeta {
@@ -168,7 +162,7 @@ mod tests {
         assert_eq!(
             packed.labels().len(),
             1,
-            "of labels only what is sought is beside it"
+            "only indexed labels are kept outside of the JSON"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! How long a watch that was interrupted waits before it asks again.
+//! Backoff of interrupted watches.
 //!
-//! An API server that comes back after a restart must not be noticed half a minute late: what users change meanwhile waits for
-//! it. A process has a dozen watches, so that asking every few seconds is no burden.
+//! kube's default backs off to half a minute, and changes by users would wait that long after a restart of the API server.
+//! A process has a dozen watches, so a retry every few seconds is cheap.
 
 use std::time::Duration;
 
@@ -9,21 +9,18 @@ use kube::runtime::utils::Backoff;
 use rand::Rng;
 use tokio::time::Instant;
 
-/// The first pause.
 const INITIAL_DELAY: Duration = Duration::from_millis(400);
-/// The longest.
 pub const MAX_DELAY: Duration = Duration::from_secs(4);
 
-/// An interruption this long after the last pause is another one: longer than the API server takes to give up on a question.
+/// An error this long after the last delay starts the backoff anew. Longer than the API server's request timeout.
 const RESET_AFTER: Duration = Duration::from_secs(90);
 
-/// Pauses that double up to [`LONGEST`], each shortened by chance so that watches do not come all at once. They begin anew
-/// with an interruption that comes long after the last: a watch announces each list it is about to ask for, so that a
-/// word of it does not mean that the server answers.
+/// Delays that double up to the maximum, each with random jitter. Only time resets them: kube's watcher emits an event
+/// before each list request, so an event does not prove that the API server responds.
 #[derive(Debug)]
 pub struct WatchBackoff {
     next_delay: Duration,
-    /// When the last pause was over, at the latest.
+    /// Latest end of the last delay.
     last_delay_end: Option<Instant>,
 }
 
@@ -46,12 +43,13 @@ impl Iterator for WatchBackoff {
             _ => INITIAL_DELAY,
         };
         (self.next_delay, self.last_delay_end) = ((pause * 2).min(MAX_DELAY), Some(now + pause));
+        // Jitter: a dozen watches would otherwise retry at the same moment.
         Some(pause.mul_f64(rand::rng().random_range(0.5..=1.0)))
     }
 }
 
 impl Backoff for WatchBackoff {
-    fn reset(&mut self) {} // see above
+    fn reset(&mut self) {} // called for each event, see the type
 }
 
 #[cfg(test)]
@@ -65,18 +63,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_watch_whose_every_list_fails_asks_less_and_less_often() {
         let begins_and_fails = stream::repeat(["a list begins", "it fails"]).flat_map(stream::iter);
-        let words = begins_and_fails.map(|word| match word {
-            "it fails" => Err(word),
-            _ => Ok(word),
+        let events = begins_and_fails.map(|event| match event {
+            "it fails" => Err(event),
+            _ => Ok(event),
         });
-        let watch = StreamBackoff::new(words, WatchBackoff::default());
+        let watch = StreamBackoff::new(events, WatchBackoff::default());
         let begun = Instant::now();
         watch.take(2 * 20).for_each(async |_| {}).await;
         let pauses = begun.elapsed();
         assert!(pauses >= MAX_DELAY / 2 * 15, "{pauses:?}");
         assert!(
             pauses <= MAX_DELAY * 19,
-            "{pauses:?}: it never asks so rarely"
+            "{pauses:?}: retries are too rare"
         );
     }
 

@@ -1,5 +1,5 @@
-//! What is measured about the folding of deltas. Names and labels are etcd-druid's, by namespace: dashboards rely on
-//! them. The series of a namespace go with the last Etcd in it.
+//! Metrics of backup compaction. Names and labels (per namespace) are etcd-druid's, because dashboards use them. The series
+//! of a namespace are removed with the last Etcd in it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,6 @@ use super::register;
 use crate::context::EtcdKey;
 use crate::observe::{FailureClass, JobState};
 
-/// Everything measured about the folding of deltas.
 #[derive(Debug)]
 pub(super) struct CompactionMetrics {
     jobs: IntCounterVec,
@@ -24,15 +23,15 @@ pub(super) struct CompactionMetrics {
     etcds: Mutex<DeltaEventsByEtcd>,
 }
 
-/// The Etcds there are, by namespace and name, with the changes since their last full snapshot where those are known.
+/// Existing Etcds by namespace and name, with the events since their last full snapshot; `None` when unknown.
 type DeltaEventsByEtcd = BTreeMap<String, BTreeMap<String, Option<i64>>>;
 
 const SUCCEEDED_VALUES: [&str; 2] = ["true", "false"];
-/// In place of the reason of a failure.
+/// `failureReason` of succeeded Jobs.
 const NO_FAILURE: &str = "none";
 
 fn build_job_seconds() -> Result<HistogramVec, prometheus::Error> {
-    let help = "Seconds Jobs took that folded deltas, by how they ended.";
+    let help = "Duration of compaction Jobs in seconds, by outcome.";
     let opts = HistogramOpts::new("etcddruid_compaction_job_duration_seconds", help)
         .buckets(exponential_buckets(15.0, 2.0, 11)?);
     HistogramVec::new(opts, &["succeeded", "etcd_namespace"])
@@ -50,55 +49,54 @@ impl CompactionMetrics {
         Ok(Self {
             jobs: counters(
                 "etcddruid_compaction_jobs_total",
-                "Jobs that folded deltas into a full snapshot, by how they ended.",
+                "Finished compaction Jobs, by outcome.",
                 &["succeeded", "failureReason", "etcd_namespace"],
             )?,
             fallback_snapshots: counters(
                 "etcddruid_compaction_full_snapshot_triggered_total",
-                "Full snapshots asked for in place of a compaction.",
+                "Full snapshots requested instead of a compaction, by outcome.",
                 &["succeeded", "etcd_namespace"],
             )?,
             running: gauges(
                 "etcddruid_compaction_jobs_current",
-                "Jobs that fold deltas now.",
+                "Running compaction Jobs.",
             )?,
             job_seconds: register(registry, build_job_seconds())?,
             delta_events: gauges(
                 "etcddruid_compaction_num_delta_events",
-                "Changes since the last full snapshot, of the Etcd of a namespace that has most.",
+                "Events since the last full snapshot; the maximum over the Etcds of a namespace.",
             )?,
             etcds: Mutex::default(),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, DeltaEventsByEtcd> {
-        // Nothing between two writes of it can panic.
+        // No code panics while it holds the lock, so a poisoned map is consistent.
         self.etcds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An Etcd is there.
     pub(super) fn add_etcd(&self, key: &EtcdKey) {
-        let mut present = self.lock();
-        let etcds = present.entry(key.namespace.clone()).or_default();
+        let mut etcds_by_namespace = self.lock();
+        let etcds = etcds_by_namespace.entry(key.namespace.clone()).or_default();
         etcds.entry(key.name.clone()).or_default();
     }
 
     pub(super) fn set_delta_events(&self, key: &EtcdKey, events: Option<i64>) {
-        let mut present = self.lock();
-        let etcds = present.entry(key.namespace.clone()).or_default();
+        let mut etcds_by_namespace = self.lock();
+        let etcds = etcds_by_namespace.entry(key.namespace.clone()).or_default();
         etcds.insert(key.name.clone(), events);
         self.update_max_events(&key.namespace, etcds);
     }
 
-    /// The most of those that are known; no series where none is.
+    /// Exports the maximum of the known values; removes the series when none is known.
     fn update_max_events(&self, namespace: &str, etcds: &BTreeMap<String, Option<i64>>) {
         match etcds.values().flatten().max() {
-            Some(most) => self.delta_events.with_label_values(&[namespace]).set(*most),
+            Some(max) => self.delta_events.with_label_values(&[namespace]).set(*max),
             None => drop(self.delta_events.remove_label_values(&[namespace])),
         }
     }
 
-    pub(super) fn record_job_end(&self, key: &EtcdKey, state: &JobState, took: Option<Duration>) {
+    pub(super) fn record_job_end(&self, key: &EtcdKey, state: &JobState, duration: Option<Duration>) {
         let (succeeded, reason) = match state {
             JobState::Running => return,
             JobState::Succeeded { .. } => ("true", NO_FAILURE),
@@ -109,10 +107,10 @@ impl CompactionMetrics {
         self.jobs
             .with_label_values(&[succeeded, reason, namespace])
             .inc();
-        if let Some(took) = took {
+        if let Some(duration) = duration {
             self.job_seconds
                 .with_label_values(&[succeeded, namespace])
-                .observe(took.as_secs_f64());
+                .observe(duration.as_secs_f64());
         }
     }
 
@@ -123,10 +121,10 @@ impl CompactionMetrics {
             .set(i64::try_from(jobs).unwrap_or(i64::MAX));
     }
 
-    /// Not counted where the last Etcd went before the snapshot was there.
+    /// Not counted after the last Etcd of the namespace was deleted: nothing would remove the series again.
     pub(super) fn record_fallback_snapshot(&self, key: &EtcdKey, succeeded: bool) {
-        let present = self.lock();
-        if present.contains_key(&key.namespace) {
+        let etcds_by_namespace = self.lock();
+        if etcds_by_namespace.contains_key(&key.namespace) {
             let succeeded = if succeeded { "true" } else { "false" };
             self.fallback_snapshots
                 .with_label_values(&[succeeded, &key.namespace])
@@ -136,14 +134,15 @@ impl CompactionMetrics {
 
     pub(super) fn remove_etcd(&self, key: &EtcdKey) {
         let namespace = key.namespace.as_str();
-        let mut present = self.lock();
-        let Some(etcds) = present.get_mut(namespace) else {
+        let mut etcds_by_namespace = self.lock();
+        let Some(etcds) = etcds_by_namespace.get_mut(namespace) else {
             return;
         };
         etcds.remove(&key.name);
         self.update_max_events(namespace, etcds);
+        // Counters of the namespace serve the remaining Etcds, so they stay until the last one.
         if etcds.is_empty() {
-            present.remove(namespace);
+            etcds_by_namespace.remove(namespace);
             self.remove_namespace(namespace);
         }
     }

@@ -1,4 +1,4 @@
-//! What is measured about data protection.
+//! Metrics of recoveries, restore drills and tasks.
 
 use mainstay_coordination::incident::{RecoveryCause, Incident, RecoveryStage};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
@@ -6,7 +6,6 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 use super::register;
 use crate::context::EtcdKey;
 
-/// Everything measured about data protection.
 #[derive(Debug)]
 pub(super) struct ProtectionMetrics {
     recoveries: IntCounterVec,
@@ -22,7 +21,6 @@ const CAUSE_LABELS: [(RecoveryCause, &str); 4] = [
     (RecoveryCause::FormerBackup, "former-backup"),
     (RecoveryCause::Requested, "requested"),
 ];
-/// Kinds of tasks.
 const TASK_KINDS: [&str; 9] = [
     "copyBackups",
     "onDemandSnapshot",
@@ -40,11 +38,11 @@ fn cause_label(of: RecoveryCause) -> &'static str {
     CAUSE_LABELS
         .iter()
         .find(|(cause, _)| *cause == of)
-        .map_or("unknown", |(_, word)| word)
+        .map_or("unknown", |(_, label)| label)
 }
 
 impl ProtectionMetrics {
-    /// All series, at zero where their labels are known.
+    /// Registers the metrics; series with a closed set of labels start at zero.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counters = |name: &str, help: &str, labels: &[&str]| {
             register(registry, IntCounterVec::new(Opts::new(name, help), labels))
@@ -60,22 +58,22 @@ impl ProtectionMetrics {
             )?,
             recovery_in_progress: gauges(
                 "mainstay_etcd_recovery_in_progress",
-                "Whether data of each Etcd is being recovered.",
+                "1 while lost data of the Etcd is being recovered, else 0.",
                 &CLUSTER_LABELS,
             )?,
             drills: counters(
                 "mainstay_restore_drills_total",
-                "Rehearsals of a restore, by outcome.",
+                "Restore drills, by outcome.",
                 &["outcome"],
             )?,
             drill_succeeded: gauges(
                 "mainstay_etcd_restore_drill_succeeded",
-                "Whether the last rehearsal of a restore of each Etcd went well.",
+                "1 if the last restore drill of the Etcd succeeded, else 0.",
                 &CLUSTER_LABELS,
             )?,
             tasks: counters(
                 "mainstay_tasks_total",
-                "Tasks that came to an end, by kind and state.",
+                "Finished tasks, by kind and state.",
                 &["kind", "state"],
             )?,
         };
@@ -109,10 +107,10 @@ impl ProtectionMetrics {
             .inc();
     }
 
-    pub(super) fn set_recovery_in_progress(&self, key: &EtcdKey, goes_on: bool) {
+    pub(super) fn set_recovery_in_progress(&self, key: &EtcdKey, in_progress: bool) {
         self.recovery_in_progress
             .with_label_values(&[key.namespace.as_str(), &key.name])
-            .set(i64::from(goes_on));
+            .set(i64::from(in_progress));
     }
 
     pub(super) fn record_drill(&self, key: &EtcdKey, succeeded: bool) {

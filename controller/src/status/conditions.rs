@@ -1,4 +1,4 @@
-//! The conditions, each a function of what is seen.
+//! Conditions, each a function of the observed state.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,9 @@ use super::{Facts, backup, clock, recovery, upkeep};
 use crate::decide::{SpecRefusal, quorum};
 use crate::observe::{ObservedMembership, Ordinal, ObservedMemberLease};
 
-/// The reason of a condition that keeps its status because nobody looks: the cluster sleeps.
+/// Reason of a condition that keeps its last status because the cluster is hibernated. etcd-druid uses the same reason.
 pub(crate) const NOT_CHECKED: &str = "NotChecked";
 
-/// What a condition says now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionUpdate {
     pub(super) status: ConditionStatus,
@@ -33,7 +32,7 @@ pub(super) fn build_update(
     }
 }
 
-/// All of them, by name; those of other parts as they were.
+/// All conditions, sorted by type. Conditions of other writers are kept unchanged.
 pub(super) fn compute_conditions(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condition> {
     use ConditionType as Type;
     let mut computed = vec![
@@ -49,7 +48,7 @@ pub(super) fn compute_conditions(facts: &Facts<'_>, members: &[EtcdMemberStatus]
         ),
         (Type::RecoveryRequired, recovery::check_recovery_required(facts)),
     ];
-    // Those of the upkeep stay as they are until there is something new to tell.
+    // Results of compactions and drills stay until a newer Job has ended.
     let upkeep = [
         (
             Type::LastSnapshotCompactionSucceeded,
@@ -57,7 +56,7 @@ pub(super) fn compute_conditions(facts: &Facts<'_>, members: &[EtcdMemberStatus]
         ),
         (Type::LastRestoreDrillSucceeded, upkeep::check_drill(facts)),
     ];
-    computed.extend(upkeep.into_iter().filter(|(_, says)| says.is_some()));
+    computed.extend(upkeep.into_iter().filter(|(_, update)| update.is_some()));
     let is_ours = |type_: &Type| computed.iter().any(|(ours, _)| ours == type_);
     let before = facts.previous_status().and_then(|status| status.conditions.as_ref());
     let others = before
@@ -65,28 +64,29 @@ pub(super) fn compute_conditions(facts: &Facts<'_>, members: &[EtcdMemberStatus]
         .flatten()
         .filter(|condition| !is_ours(&condition.type_));
     let mut conditions: Vec<Condition> = others.cloned().collect();
-    for (type_, says) in computed {
+    for (type_, update) in computed {
         let is_of_upkeep = matches!(
             type_,
             Type::LastSnapshotCompactionSucceeded | Type::LastRestoreDrillSucceeded
         );
-        let says = if facts.desired.replicas == 0 && !is_of_upkeep {
-            says.map(|_| keep_status_unchecked(facts, &type_))
+        // Compactions and drills do not need members, so they are checked while hibernated as well.
+        let update = if facts.desired.replicas == 0 && !is_of_upkeep {
+            update.map(|_| keep_status_unchecked(facts, &type_))
         } else {
-            says
+            update
         };
-        conditions.extend(says.map(|says| stamp_condition(facts, type_, says)));
+        conditions.extend(update.map(|update| stamp_condition(facts, type_, update)));
     }
     conditions.sort_by(|a, b| a.type_.as_str().cmp(b.type_.as_str()));
     conditions
 }
 
-/// Of a cluster that sleeps, what was true stays.
+/// A hibernated cluster keeps the last status of each condition, as with etcd-druid.
 fn keep_status_unchecked(facts: &Facts<'_>, type_: &ConditionType) -> ConditionUpdate {
     let before = facts
         .previous_condition(type_)
         .map(|condition| condition.status.clone());
-    let message = "the cluster is scaled down to no members";
+    let message = "Cluster is hibernated (spec.replicas is 0)";
     build_update(
         before.unwrap_or(ConditionStatus::Unknown),
         NOT_CHECKED,
@@ -94,27 +94,29 @@ fn keep_status_unchecked(facts: &Facts<'_>, type_: &ConditionType) -> ConditionU
     )
 }
 
-fn stamp_condition(facts: &Facts<'_>, type_: ConditionType, says: ConditionUpdate) -> Condition {
+fn stamp_condition(facts: &Facts<'_>, type_: ConditionType, update: ConditionUpdate) -> Condition {
     let before = facts.previous_condition(&type_);
     let now = clock::to_whole_seconds(facts.now);
-    let same_status = before.filter(|before| before.status == says.status);
+    // lastTransitionTime follows the status, lastUpdateTime also reason and message.
+    let same_status = before.filter(|before| before.status == update.status);
     let same =
-        same_status.filter(|before| before.reason == says.reason && before.message == says.message);
+        same_status.filter(|before| before.reason == update.reason && before.message == update.message);
     Condition {
         last_transition_time: same_status
             .map_or_else(|| now.clone(), |before| before.last_transition_time.clone()),
         last_update_time: same.map_or(now, |before| before.last_update_time.clone()),
         type_,
-        status: says.status,
-        reason: says.reason.to_owned(),
-        message: says.message,
+        status: update.status,
+        reason: update.reason.to_owned(),
+        message: update.message,
     }
 }
 
-/// How many members a quorum is counted over: those the spec asks for, and those who vote beyond that while the cluster
-/// shrinks. Members that come for the first time are not missed before they vote.
+/// The number of members that quorum is computed over: those of the spec, or all voters while the cluster scales in.
+/// Members that have never joined do not count until they vote, so that a scale-out does not report a lost quorum.
 fn count_expected_voters(facts: &Facts<'_>) -> usize {
     let world = facts.world();
+    // A member without a Lease holder has never run; a learner does not vote.
     let is_newcomer = |ordinal: Ordinal| {
         let held = facts
             .observed
@@ -129,27 +131,29 @@ fn count_expected_voters(facts: &Facts<'_>) -> usize {
     expected.count().max(world.voters().count())
 }
 
-/// Whether the cluster can decide: over those there should be, by what etcd says where it was asked.
+/// Whether the cluster has quorum, by etcd's own member list where it was queried, else by the Leases.
 fn check_ready(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> ConditionUpdate {
     let world = facts.world();
     if world.has_quorum() {
-        let well = world.voters().filter(|v| v.is_healthy()).count();
-        let of = count_expected_voters(facts);
-        let message = format!("{well} of {of} members vote and are healthy");
-        return if well >= quorum(of) {
+        let healthy = world.voters().filter(|v| v.is_healthy()).count();
+        let expected_voters = count_expected_voters(facts);
+        let message = format!("{healthy} of {expected_voters} members are healthy voters");
+        // One member restored from three has quorum in its own member list; the cluster of the spec has not.
+        return if healthy >= quorum(expected_voters) {
             build_update(ConditionStatus::True, "Quorate", message)
         } else {
             build_update(ConditionStatus::False, "QuorumLost", message)
         };
     }
+    // Without a quorum etcd has no current member list: fall back to the Leases.
     if members.is_empty() {
         return build_update(
             ConditionStatus::Unknown,
             "NoMembersInStatus",
-            "no member has registered yet",
+            "No member has registered yet",
         );
     }
-    let of = facts.desired.replicas.max(world.size()) as usize;
+    let expected_voters = facts.desired.replicas.max(world.size()) as usize;
     let count = |state: MemberState| {
         members
             .iter()
@@ -157,14 +161,15 @@ fn check_ready(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> ConditionUpda
             .count()
     };
     let (ready, unknown) = (count(MemberState::Ready), count(MemberState::Unknown));
-    let message = format!("{ready} of {of} members are ready");
-    if ready >= quorum(of) {
+    let message = format!("{ready} of {expected_voters} members are ready");
+    if ready >= quorum(expected_voters) {
         build_update(ConditionStatus::True, "Quorate", message)
-    } else if ready + unknown >= quorum(of) {
+    } else if ready + unknown >= quorum(expected_voters) {
+        // Quorum may exist: an expired Lease is no proof that a member is down.
         build_update(
             ConditionStatus::Unknown,
             "MembersUnknown",
-            format!("{message}, {unknown} give no sign of life"),
+            format!("{message}, {unknown} unknown (Lease expired)"),
         )
     } else {
         build_update(ConditionStatus::False, "QuorumLost", message)
@@ -176,10 +181,10 @@ fn check_all_ready(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Condition
         return build_update(
             ConditionStatus::Unknown,
             "NoMembersInStatus",
-            "no member has registered yet",
+            "No member has registered yet",
         );
     }
-    let wanted = facts.desired.replicas as usize;
+    let desired = facts.desired.replicas as usize;
     let unready = members
         .iter()
         .find(|member| member.status != MemberState::Ready);
@@ -187,39 +192,41 @@ fn check_all_ready(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Condition
         Some(member) => build_update(
             ConditionStatus::False,
             "NotAllMembersReady",
-            format!("{} is {}: {}", member.name, member.status, member.reason),
+            format!("Member {} is {}: {}", member.name, member.status, member.reason),
         ),
-        None if members.len() < wanted => build_update(
+        None if members.len() < desired => build_update(
             ConditionStatus::False,
             "NotAllMembersReady",
-            format!("{} of {wanted} members have registered", members.len()),
+            format!("{} of {desired} members have registered", members.len()),
         ),
         None => build_update(
             ConditionStatus::True,
             "AllMembersReady",
-            "all members are ready",
+            "All members are ready",
         ),
     }
 }
 
-/// Whether every member runs what the spec asks for: all of it, not only what was applied so far.
+/// Whether every member runs the whole spec, including the parts that are not applied yet.
 fn check_all_updated(facts: &Facts<'_>) -> ConditionUpdate {
     let not = |message: String| build_update(ConditionStatus::False, "NotAllMembersUpdated", message);
     let Some(set) = &facts.observed.stateful_set else {
         return build_update(
             ConditionStatus::Unknown,
             "StatefulSetNotFound",
-            "there is no StatefulSet yet",
+            "StatefulSet not created yet",
         );
     };
+    // Until the StatefulSet controller has observed the change, updateRevision is that of the old template.
     if !set.is_observed {
         return not(
-            "the StatefulSet has changed and its controller has not seen it yet".to_owned(),
+            "StatefulSet changed and not yet observed by its controller".to_owned(),
         );
     }
+    // Scaling proceeds one member at a time, so the StatefulSet may lag behind the spec.
     if set.replicas != facts.desired.replicas {
         return not(format!(
-            "{} of {} members are there",
+            "StatefulSet has {} of {} replicas",
             set.replicas, facts.desired.replicas
         ));
     }
@@ -230,10 +237,11 @@ fn check_all_updated(facts: &Facts<'_>) -> ConditionUpdate {
     let outdated = (0..set.replicas).map(Ordinal).filter(is_outdated).count();
     if outdated > 0 {
         return not(format!(
-            "{outdated} of {} members are not up to date",
+            "{outdated} of {} members are outdated",
             set.replicas
         ));
     }
+    // All pods match the template, but the template does not have the whole spec.
     if let Some(refusal) = facts
         .plan
         .refusals
@@ -246,16 +254,16 @@ fn check_all_updated(facts: &Facts<'_>) -> ConditionUpdate {
     if shape.is_some_and(|shape| {
         shape.held_fields != crate::decide::HeldFields::default() || shape.peer_tls_stage != set.peer_tls_stage
     }) {
-        return not("a part of the spec is still to come".to_owned());
+        return not("Part of the spec is not applied yet".to_owned());
     }
     build_update(
         ConditionStatus::True,
         "AllMembersUpdated",
-        "all members are up to date",
+        "All members are up to date",
     )
 }
 
-/// Whether a refusal means that the spec asks for more than there is. Being suspended alone does not.
+/// Whether a refusal leaves part of the spec unapplied. A suspended Etcd whose generation is observed has nothing pending.
 fn is_update_pending(facts: &Facts<'_>, refusal: &SpecRefusal) -> bool {
     let is_observed = facts.last_known.observed_generation == Some(facts.desired.generation);
     !(is_observed && matches!(refusal, SpecRefusal::Suspended))
@@ -265,26 +273,28 @@ fn check_data_volumes(facts: &Facts<'_>) -> ConditionUpdate {
     let world = facts.world();
     let problem = world.ordinals().find_map(|ordinal| {
         let name = facts.desired.pod_name(ordinal);
-        let Some(claim) = facts.observed.pvcs.get(&ordinal) else {
-            return Some(format!("the volume claim of {name} does not exist"));
+        let Some(pvc) = facts.observed.pvcs.get(&ordinal) else {
+            return Some(format!("PVC of {name} does not exist"));
         };
-        if claim.is_lost {
-            return Some(format!("the volume of {name} is gone"));
+        // Phase Lost: the PV is deleted, and the PVC never binds again.
+        if pvc.is_lost {
+            return Some(format!("Volume of {name} is lost"));
         }
-        if let Some(complaint) = &claim.resize_error {
-            return Some(format!("the volume of {name}: {complaint}"));
+        if let Some(resize_error) = &pvc.resize_error {
+            return Some(format!("Volume of {name}: {resize_error}"));
         }
-        if !claim.is_bound {
-            return Some(format!("the volume claim of {name} is not bound yet"));
+        if !pvc.is_bound {
+            return Some(format!("PVC of {name} is not bound yet"));
         }
-        let is_small = claim.capacity_bytes < claim.requested_bytes;
-        is_small.then(|| format!("the volume of {name} is being expanded"))
+        let is_small = pvc.capacity_bytes < pvc.requested_bytes;
+        is_small.then(|| format!("Volume of {name} is being expanded"))
     });
     let refused = facts.plan.refusals.iter().find_map(|refusal| {
         use crate::decide::SpecRefusal::{VolumeShrink, VolumeExpansion};
         matches!(refusal, VolumeShrink { .. } | VolumeExpansion { .. })
             .then(|| super::describe_refusal(refusal))
     });
+    // A problem of an existing volume is more urgent than a refused change.
     match problem.or(refused) {
         Some(problem) => build_update(
             ConditionStatus::False,
@@ -294,20 +304,20 @@ fn check_data_volumes(facts: &Facts<'_>) -> ConditionUpdate {
         None => build_update(
             ConditionStatus::True,
             "NoWarningsFoundForDataVolumes",
-            "all volumes are bound and as large as asked for",
+            "All volumes are bound and have the requested size",
         ),
     }
 }
 
 fn check_cluster_ids(facts: &Facts<'_>) -> ConditionUpdate {
-    // What a member said before it fell silent may be of a cluster it has left.
+    // An expired Lease may carry the ID of a cluster that the member has left since.
     let is_fresh = |lease: &&ObservedMemberLease| {
         let age = lease
             .renewed_at
             .map(|renewed| facts.now.duration_since(renewed));
         age.is_some_and(|age| age.unsigned_abs() <= facts.thresholds.unknown)
     };
-    let told = facts
+    let reported = facts
         .observed
         .leases
         .values()
@@ -323,27 +333,28 @@ fn check_cluster_ids(facts: &Facts<'_>) -> ConditionUpdate {
         }
         ObservedMembership::NotQueried | ObservedMembership::NoQuorum { .. } => Vec::new(),
     };
-    let clusters: BTreeSet<ClusterId> = told.chain(answered).collect();
+    let clusters: BTreeSet<ClusterId> = reported.chain(answered).collect();
     match clusters.len() {
         0 => build_update(
             ConditionStatus::Unknown,
             "NoClusterIDDetected",
-            "no member has told which cluster it is in",
+            "No member has reported its cluster ID",
         ),
         1 => build_update(
             ConditionStatus::False,
             "OneClusterIDDetected",
-            "all members are in one cluster",
+            "All members report the same cluster ID",
         ),
         _ => {
             let list: Vec<String> = clusters.iter().map(ToString::to_string).collect();
-            let message = format!("members are in different clusters: {}", list.join(", "));
+            let message = format!("Members report different cluster IDs: {}", list.join(", "));
             build_update(ConditionStatus::True, "MultipleClusterIDsDetected", message)
         }
     }
 }
 
 fn check_bootstrapped(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Option<ConditionUpdate> {
+    // Joining happens once: later changes of the spec do not reopen it.
     let is_recorded = facts
         .previous_status()
         .is_some_and(|status| status.bootstrap_with_existing_cluster.is_some());
@@ -351,7 +362,7 @@ fn check_bootstrapped(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Option
         return Some(build_update(
             ConditionStatus::True,
             "BootstrapCompleted",
-            "all members have joined",
+            "All members have joined",
         ));
     }
     facts
@@ -360,23 +371,23 @@ fn check_bootstrapped(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Option
         .etcd
         .bootstrap_with_existing_cluster
         .as_ref()?;
-    let wanted = facts.desired.replicas as usize;
+    let desired = facts.desired.replicas as usize;
     let ready = members
         .iter()
         .filter(|member| member.status == MemberState::Ready)
         .count();
     let votes = facts.world().learner().is_none();
-    Some(if ready >= wanted && votes && facts.world().has_quorum() {
+    Some(if ready >= desired && votes && facts.world().has_quorum() {
         build_update(
             ConditionStatus::True,
             "BootstrapCompleted",
-            "all members have joined",
+            "All members have joined",
         )
     } else {
         build_update(
             ConditionStatus::False,
             "BootstrapInProgress",
-            format!("{ready} of {wanted} members have joined"),
+            format!("{ready} of {desired} members have joined"),
         )
     })
 }

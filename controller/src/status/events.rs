@@ -1,38 +1,32 @@
-//! What became different, as Kubernetes Events: one per transition, none for standing still.
+//! Kubernetes Events: one per transition of the status, none while it stays the same.
 
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, EtcdStatus, OperationState};
 
-/// Something to tell whoever looks at the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusEvent {
-    /// Whether somebody should look.
     pub kind: StatusEventKind,
-    /// In one word.
     pub reason: String,
-    /// In a sentence.
     pub note: String,
 }
 
-/// Whether somebody should look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusEventKind {
-    /// Nothing to worry about.
     Normal,
-    /// Somebody should.
+    /// An operator should have a look.
     Warning,
 }
 
-/// What became different between two statuses.
+/// One Event for each transition between two statuses.
 pub fn collect_events(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Vec<StatusEvent> {
-    let mut notices: Vec<StatusEvent> = after
+    let mut events: Vec<StatusEvent> = after
         .conditions
         .iter()
         .flatten()
         .filter_map(|condition| condition_event(before, condition))
         .collect();
-    notices.extend(operation_event(before, after));
-    notices.extend(drill_event(before, after));
-    notices
+    events.extend(operation_event(before, after));
+    events.extend(drill_event(before, after));
+    events
 }
 
 fn condition_event(before: Option<&EtcdStatus>, after: &Condition) -> Option<StatusEvent> {
@@ -45,12 +39,13 @@ fn condition_event(before: Option<&EtcdStatus>, after: &Condition) -> Option<Sta
     {
         return None;
     }
+    // Conditions named after a problem are bad when True.
     let bad = match after.type_ {
         ConditionType::ClusterIDMismatch | ConditionType::RecoveryRequired => ConditionStatus::True,
         _ => ConditionStatus::False,
     };
     let is_bad = after.status == bad;
-    // A cluster that begins is not ready in many ways; nobody needs to be told.
+    // A new cluster starts with most conditions unhealthy; warnings about that would be noise.
     if old.is_none() && (is_bad == (bad == ConditionStatus::False)) {
         return None;
     }
@@ -65,12 +60,12 @@ fn condition_event(before: Option<&EtcdStatus>, after: &Condition) -> Option<Sta
     })
 }
 
-/// A rehearsal that is over, also one that went as the one before.
+/// A finished restore drill, also one with the same result as the drill before.
 fn drill_event(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<StatusEvent> {
-    let of = |status: &EtcdStatus| status.mainstay.as_ref()?.restore_drill.clone();
-    let now = of(after)?;
+    let restore_drill = |status: &EtcdStatus| status.mainstay.as_ref()?.restore_drill.clone();
+    let now = restore_drill(after)?;
     if before
-        .and_then(of)
+        .and_then(restore_drill)
         .is_some_and(|old| old.finished_at == now.finished_at)
     {
         return None;
@@ -90,6 +85,7 @@ fn drill_event(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<Status
 fn operation_event(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Option<StatusEvent> {
     let now = after.last_operation.as_ref()?;
     let old = before.and_then(|status| status.last_operation.as_ref());
+    // The time alone is no transition.
     if old.is_some_and(|old| old.description == now.description && old.state == now.state) {
         return None;
     }

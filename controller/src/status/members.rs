@@ -1,4 +1,4 @@
-//! How each member is doing, by its Lease, its pod, and etcd where it was asked.
+//! `status.members`: the state of each member by its Lease, its pod, and etcd where it was queried.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Facts, clock};
 use crate::cadence;
 use crate::observe::{EndpointStatus, Ordinal, ObservedMemberLease};
 
-/// A database grows and shrinks all the time; what is told of its size follows in steps of a tenth.
+/// The reported database size changes only by more than a tenth; otherwise every reconcile would write the status.
 const SIZE_TOLERANCE_DIVISOR: i64 = 10;
 
 pub(super) fn compute_members(facts: &Facts<'_>) -> Vec<EtcdMemberStatus> {
@@ -18,13 +18,14 @@ pub(super) fn compute_members(facts: &Facts<'_>) -> Vec<EtcdMemberStatus> {
         .collect()
 }
 
-/// Those there are and those there are to be; none of a cluster that sleeps.
+/// Existing and desired members; none while hibernated.
 fn expected_ordinals(facts: &Facts<'_>) -> impl Iterator<Item = Ordinal> + use<> {
     let (size, wanted) = (facts.world().size(), facts.desired.replicas);
     (0..size.max(wanted)).map(Ordinal)
 }
 
 fn compute_member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatus> {
+    // As with etcd-druid, a member is listed once its sidecar has renewed its Lease.
     let lease = facts.observed.leases.get(&ordinal)?;
     let held = lease.holder.as_ref()?;
     let renewed = lease.renewed_at?;
@@ -35,6 +36,7 @@ fn compute_member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatu
         members.find(|member| member.name == name)
     });
     let observed = facts.world().member(ordinal);
+    // The response of etcd is newer than the Lease.
     let role = match observed {
         Some(member) if member.is_learner => MemberRole::Learner,
         Some(member) if member.status.is_some() => to_role(member.is_leader()),
@@ -51,6 +53,7 @@ fn compute_member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatu
             || clock::to_whole_seconds(facts.now),
             |before| before.last_transition_time.clone(),
         ),
+        // Not queried in this reconcile: keep the last reported values.
         version: map_answer(answer, |answer| answer.version.clone())
             .or(before.and_then(|b| b.version.clone())),
         db_size_bytes: smooth_db_size(
@@ -65,8 +68,8 @@ fn compute_member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatu
     })
 }
 
-fn map_answer<T>(answer: Option<&EndpointStatus>, of: impl Fn(&EndpointStatus) -> T) -> Option<T> {
-    answer.map(of)
+fn map_answer<T>(answer: Option<&EndpointStatus>, value: impl Fn(&EndpointStatus) -> T) -> Option<T> {
+    answer.map(value)
 }
 
 fn to_role(is_leader: bool) -> MemberRole {
@@ -77,7 +80,7 @@ fn to_role(is_leader: bool) -> MemberRole {
     }
 }
 
-/// The size told before, until it is off by a tenth.
+/// The previously reported size, until it is off by a tenth.
 fn smooth_db_size(now: Option<i64>, before: Option<i64>) -> Option<i64> {
     let (Some(now), Some(before)) = (now, before) else {
         return now.or(before);
@@ -86,10 +89,11 @@ fn smooth_db_size(now: Option<i64>, before: Option<i64>) -> Option<i64> {
     Some(if is_near { before } else { now })
 }
 
-/// What the age of the last sign of life means.
+/// State and reason by the age of the last renewal, with etcd-druid's reasons.
 fn classify_lease_age(facts: &Facts<'_>, ordinal: Ordinal, renewed: Timestamp) -> (MemberState, &'static str) {
     let [unknown, not_ready] = lease_age_limits(facts);
     let age = facts.now.duration_since(renewed);
+    // Regardless of the pod, in etcd-druid's order.
     if age > not_ready {
         return (MemberState::NotReady, "UnknownGracePeriodExceeded");
     }
@@ -104,7 +108,7 @@ fn classify_lease_age(facts: &Facts<'_>, ordinal: Ordinal, renewed: Timestamp) -
     (MemberState::Ready, "LeaseSucceeded")
 }
 
-/// The ages at which a member becomes unknown and not ready.
+/// The ages above which a member is Unknown, and NotReady.
 fn lease_age_limits(facts: &Facts<'_>) -> [SignedDuration; 2] {
     let signed = |span| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
     let unknown = signed(facts.thresholds.unknown);
@@ -114,14 +118,14 @@ fn lease_age_limits(facts: &Facts<'_>) -> [SignedDuration; 2] {
     ]
 }
 
-/// When a Lease runs out, if nobody renews it.
+/// Time until a Lease expires if it is not renewed.
 pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
     let limits = lease_age_limits(facts);
     let change = |lease: &ObservedMemberLease| {
         let age = facts.now.duration_since(lease.renewed_at?);
-        let ahead = limits.into_iter().find(|limit| age <= *limit)?;
-        // Past the boundary, not on it; renewals are not announced while a member is away.
-        let wait = (ahead - age).unsigned_abs() + Duration::from_secs(1);
+        let limit = limits.into_iter().find(|limit| age <= *limit)?;
+        // One second past the limit. Renewals of Leases cause no watch event, so an expired Lease is polled.
+        let wait = (limit - age).unsigned_abs() + Duration::from_secs(1);
         Some(if age > limits[0] {
             wait.min(cadence::UNHEALTHY_POLL)
         } else {
@@ -131,13 +135,14 @@ pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
     let leases: Vec<&ObservedMemberLease> = expected_ordinals(facts)
         .filter_map(|ordinal| facts.observed.leases.get(&ordinal))
         .collect();
-    let is_gone = |lease: &&ObservedMemberLease| {
+    let is_not_ready = |lease: &&ObservedMemberLease| {
         let age = lease
             .renewed_at
             .map(|renewed| facts.now.duration_since(renewed));
         age.is_some_and(|age| age > limits[1])
     };
+    // Also after the last limit: only polling shows that a member is back.
     let soonest = leases.iter().copied().filter_map(change);
-    let unwell = leases.iter().any(is_gone).then_some(cadence::UNHEALTHY_POLL);
-    soonest.chain(unwell).min()
+    let poll = leases.iter().any(is_not_ready).then_some(cadence::UNHEALTHY_POLL);
+    soonest.chain(poll).min()
 }

@@ -1,12 +1,12 @@
-//! What is told about a cluster: conditions, members, the operation that goes on. Pure.
+//! Computes the status of an Etcd: conditions, members, the current operation. Pure: writing is left to the caller.
 //!
 //! ```text
-//! seen + planned + what failed + what was told before ─► EtcdStatus ─┬─ differs? ─► one write
-//!                                                                     └─ transitions ─► Events
+//! observed + plan + failure + previous status ─► EtcdStatus ─┬─ differs? ─► one write
+//!                                                            └─ transitions ─► Events
 //! ```
 //!
-//! **Holds**: the same world gives the same status, byte for byte, however often it is asked: times move only when what
-//! they are about does. What other parts report is kept. **Does not do**: write.
+//! Invariants: the same input gives the same status, byte for byte, so that a reconcile without changes writes nothing;
+//! timestamps move only with the value they belong to. Fields and conditions of other writers are kept.
 
 mod backup;
 mod clock;
@@ -39,12 +39,12 @@ pub use recovery::{describe_recovery_blocker, read_data_lost_since, describe_inc
 pub use upkeep::read_reported_upkeep as told_upkeep;
 pub use words::{describe_blocker, describe_refusal, describe_step};
 
-/// When silence of a member means something.
+/// Ages of a member's Lease that change its reported state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// After this long without a sign of life nobody knows how it is.
+    /// Time since the last renewal after which a member is Unknown.
     pub unknown: Duration,
-    /// After this long beyond that, it is not ready.
+    /// Time in state Unknown after which a member is NotReady.
     pub not_ready: Duration,
 }
 
@@ -57,42 +57,33 @@ impl Default for Thresholds {
     }
 }
 
-/// What stopped a pass.
+/// The error that ended a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconcileFailure {
-    /// The step, as `ERR_SYNC_STATEFULSET`.
+    /// Code of `lastErrors`, for example `ERR_SYNC_STATEFULSET`.
     pub code: String,
-    /// What went wrong.
     pub description: String,
 }
 
-/// Everything a status is made from.
+/// Input of the status.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The resource, with what was told before.
+    /// Includes the previous status.
     pub etcd: &'a Etcd,
-    /// What it asks for.
     pub desired: &'a DesiredState,
-    /// What there is.
     pub observed: &'a Observation,
-    /// What is done.
     pub plan: &'a ReconcilePlan,
-    /// The operator's numbers.
     pub policy: &'a ReconcilePolicy,
-    /// What was known before.
     pub last_known: &'a LastKnown,
-    /// What stopped the pass, if anything did.
+    /// `None` when the reconcile succeeded.
     pub failure: Option<&'a ReconcileFailure>,
-    /// When silence means something.
     pub thresholds: Thresholds,
-    /// Identifies this pass in the log.
+    /// Identifies this reconcile in the log.
     pub run_id: &'a str,
-    /// Now.
     pub now: Timestamp,
 }
 
 impl<'a> Facts<'a> {
-    /// The situation as decisions see it.
     pub fn world(&self) -> World<'a> {
         World {
             desired: self.desired,
@@ -103,12 +94,10 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// What was told before.
     pub fn previous_status(&self) -> Option<&'a EtcdStatus> {
         self.etcd.status.as_ref()
     }
 
-    /// What was told before of one condition.
     pub fn previous_condition(&self, type_: &ConditionType) -> Option<&'a Condition> {
         let conditions = self.previous_status()?.conditions.as_ref()?;
         conditions
@@ -117,7 +106,6 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What is to be told.
 pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
     let before = facts.previous_status().cloned().unwrap_or_default();
     if facts.desired.requests.is_runtime_disabled {
@@ -129,6 +117,7 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
     let is_done = facts.failure.is_none() && is_spec_accepted(&facts.world());
     let (last_operation, last_errors) = operation::compute_operation(facts);
     EtcdStatus {
+        // Gardener waits for observedGeneration, so it moves only after the whole spec was accepted and applied.
         observed_generation: if is_done && facts.plan.effective_spec.is_some() {
             Some(facts.desired.generation)
         } else {
@@ -156,7 +145,7 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
     }
 }
 
-/// Without pods there is nothing to tell but that the configuration is there.
+/// With runtime components disabled there are no pods to report on; etcd-druid freezes the status as well.
 fn compute_without_runtime(facts: &Facts<'_>, before: EtcdStatus) -> EtcdStatus {
     let (last_operation, last_errors) = operation::compute_operation(facts);
     let observed = facts.failure.is_none().then_some(facts.desired.generation);
@@ -168,9 +157,9 @@ fn compute_without_runtime(facts: &Facts<'_>, before: EtcdStatus) -> EtcdStatus 
     }
 }
 
-/// Whether every pod is ready and is what the spec asks for.
+/// Whether every desired pod is ready and up to date. A hibernated cluster is ready.
 fn is_ready(facts: &Facts<'_>, conditions: &[Condition]) -> bool {
-    let wanted = facts.desired.replicas;
+    let desired = facts.desired.replicas;
     let ready = facts
         .observed
         .pods
@@ -180,11 +169,11 @@ fn is_ready(facts: &Facts<'_>, conditions: &[Condition]) -> bool {
         condition.type_ == ConditionType::AllMembersUpdated
             && condition.status == ConditionStatus::True
     });
-    let is_asleep = wanted == 0 && facts.world().size() == 0;
-    is_asleep || (is_updated && u32::try_from(ready.count()).is_ok_and(|ready| ready >= wanted))
+    let is_hibernated = desired == 0 && facts.world().size() == 0;
+    is_hibernated || (is_updated && u32::try_from(ready.count()).is_ok_and(|ready| ready >= desired))
 }
 
-/// The cluster that was joined, once that is done.
+/// The cluster that was joined, recorded once when all members have joined.
 fn build_bootstrap_status(facts: &Facts<'_>, conditions: &[Condition]) -> Option<BootstrapStatus> {
     let source = facts
         .etcd
@@ -215,7 +204,7 @@ fn build_bootstrap_status(facts: &Facts<'_>, conditions: &[Condition]) -> Option
     })
 }
 
-/// When a condition may change although nothing happens: a Lease runs out, a snapshot grows old.
+/// Time until a condition may change without a watch event: a Lease expires, a snapshot becomes late.
 pub fn requeue_after(facts: &Facts<'_>) -> Option<Duration> {
     members::time_until_change(facts)
         .into_iter()

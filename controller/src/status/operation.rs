@@ -1,4 +1,4 @@
-//! What goes on, in one sentence, and what stopped it.
+//! `lastOperation` and `lastErrors`: the current step in one sentence, and what blocks it.
 
 use mainstay_crds::{LastError, LastOperation, OperationState, OperationType};
 
@@ -7,7 +7,7 @@ use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::InitFinding;
 use crate::validate::{DriftPolicy, DISABLE_COMPONENT_PROTECTION};
 
-/// The operation and its errors; the ones told before, when they say the same.
+/// Keeps the previous operation and errors, with their times, when the text is unchanged: an unchanged status needs no write.
 pub(super) fn compute_operation(facts: &Facts<'_>) -> (Option<LastOperation>, Option<Vec<LastError>>) {
     let (state, description) = describe_current_state(facts);
     let before = facts
@@ -32,38 +32,42 @@ pub(super) fn compute_operation(facts: &Facts<'_>) -> (Option<LastOperation>, Op
 }
 
 fn describe_current_state(facts: &Facts<'_>) -> (OperationState, String) {
+    // A failed write explains more than the plan it interrupted.
     if let Some(failure) = facts.failure {
         return (OperationState::Error, failure.description.clone());
     }
     match (&facts.plan.step, facts.plan.refusals.first()) {
         (Some(step), _) => {
             let state = match (step.blocker(), describe_data_check(facts)) {
-                (Some(on), _) if is_error(on) => OperationState::Error,
+                (Some(blocker), _) if is_error(blocker) => OperationState::Error,
+                // A member whose data check refuses to start etcd does not recover by waiting.
                 (Some(_), Some(_)) => OperationState::Error,
                 (Some(_), None) => OperationState::Requeue,
                 (None, _) => OperationState::Processing,
             };
             (state, append_data_check(facts, describe_step(step, facts.desired)))
         }
+        // Only with no step left: a refusal must not hide work in progress.
         (None, Some(refusal)) => (OperationState::Requeue, describe_refusal(refusal)),
         (None, None) if facts.desired.requests.drift_policy == DriftPolicy::Keep => (
             OperationState::Succeeded,
             format!(
-                "the cluster is what the spec asks for; changes of its objects by hand are left alone ({DISABLE_COMPONENT_PROTECTION})"
+                "Cluster matches the spec; manual changes to its objects are kept ({DISABLE_COMPONENT_PROTECTION})"
             ),
         ),
         (None, None) => (
             OperationState::Succeeded,
-            "the cluster is what the spec asks for".to_owned(),
+            "Cluster matches the spec".to_owned(),
         ),
     }
 }
 
-/// What the check of a member's data has against starting etcd, in its own words. What mends itself is left out.
+/// The message of a data check that refuses to start etcd. Findings that resolve themselves are left out.
 fn describe_data_check(facts: &Facts<'_>) -> Option<String> {
-    let on = facts.plan.step.as_ref().and_then(ReconcileStep::blocker)?;
+    let blocker = facts.plan.step.as_ref().and_then(ReconcileStep::blocker)?;
+    // These blockers are about the snapshot, not about a member.
     if matches!(
-        on,
+        blocker,
         Blocker::SnapshotRunning { .. } | Blocker::SnapshotFailed { .. }
     ) {
         return None;
@@ -73,33 +77,32 @@ fn describe_data_check(facts: &Facts<'_>) -> Option<String> {
             pod.finding?,
             InitFinding::Refused | InitFinding::NothingToRestore | InitFinding::Corrupt | InitFinding::Foreign
         );
-        let words = pod.init_message.as_ref().filter(|_| is_bad && !pod.is_deleting)?;
-        Some(format!("{}: {words}", facts.desired.pod_name(*ordinal)))
+        let message = pod.init_message.as_ref().filter(|_| is_bad && !pod.is_deleting)?;
+        Some(format!("{}: {message}", facts.desired.pod_name(*ordinal)))
     })
 }
 
-/// What is waited for, and what the check of a member's data says.
-pub(super) fn append_data_check(facts: &Facts<'_>, words: String) -> String {
+pub(super) fn append_data_check(facts: &Facts<'_>, message: String) -> String {
     match describe_data_check(facts) {
-        Some(check) => format!("{words}; {check}"),
-        None => words,
+        Some(check) => format!("{message}; {check}"),
+        None => message,
     }
 }
 
-/// Whether somebody should look.
-fn is_error(on: &Blocker) -> bool {
-    match on {
+/// Whether an operator has to act.
+fn is_error(blocker: &Blocker) -> bool {
+    match blocker {
         Blocker::SnapshotFailed { .. } => true,
         Blocker::RecoveryBlocked(hold) => hold.is_error(),
         _ => false,
     }
 }
 
-/// What stopped the pass, or the change that does not happen.
+/// The failure of this reconcile, or of the change that is blocked. A failed reconcile takes precedence.
 fn find_failure(facts: &Facts<'_>) -> Option<ReconcileFailure> {
     let code = match facts.plan.step.as_ref().and_then(ReconcileStep::blocker) {
         Some(Blocker::SnapshotFailed { .. }) => "ERR_CREATE_SNAPSHOT",
-        Some(on @ Blocker::RecoveryBlocked(_)) if is_error(on) => "ERR_DATA_LOST",
+        Some(blocker @ Blocker::RecoveryBlocked(_)) if is_error(blocker) => "ERR_DATA_LOST",
         Some(_) if describe_data_check(facts).is_some() => "ERR_MEMBER_DATA",
         _ => return facts.failure.cloned(),
     };

@@ -1,4 +1,4 @@
-//! Lost data and its recovery, as they are told.
+//! `RecoveryRequired` and `status.mainstay.recovery`: lost data and the progress of its recovery.
 
 use jiff::Timestamp;
 use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage};
@@ -13,91 +13,90 @@ use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::{Ordinal, RestoreProgress};
 use crate::validate::DesiredState;
 
-/// What a step of a recovery does.
-pub(super) fn describe_recovery_step(step: &RecoveryStep, wanted: &DesiredState) -> String {
-    let pod = |ordinal: Ordinal| wanted.pod_name(ordinal);
+pub(super) fn describe_recovery_step(step: &RecoveryStep, desired: &DesiredState) -> String {
+    let pod = |ordinal: Ordinal| desired.pod_name(ordinal);
     match step {
-        RecoveryStep::OpenIncident(incident) => format!("a recovery begins: {}", describe_incident(incident, wanted)),
-        RecoveryStep::ReacquireLock => "the lock of the recovery is taken again".to_owned(),
+        RecoveryStep::OpenIncident(incident) => format!("Starting recovery: {}", describe_incident(incident, desired)),
+        RecoveryStep::ReacquireLock => "Reacquiring the recovery lock".to_owned(),
         RecoveryStep::RaiseEpoch { above } => {
-            format!("the lock of the recovery goes above epoch {above}, which a volume remembers")
+            format!("Raising the epoch of the recovery lock above {above}, which is recorded on a volume")
         }
-        RecoveryStep::RenewLock(on) => super::describe_blocker(on, wanted),
-        RecoveryStep::Scale { from, to: 0 } => format!("the {from} pods are stopped for the recovery"),
-        RecoveryStep::Scale { to, .. } => format!("{to} pods are started after the recovery"),
-        RecoveryStep::CreateJob { ordinal, kind: task, .. } => match task {
-            RecoveryJobKind::Restore => format!("the data of {} is restored", pod(*ordinal)),
-            RecoveryJobKind::RenameToPrevious => format!("the old data of {} is put aside", pod(*ordinal)),
+        // The lock is renewed while the recovery waits, so the status names what it waits for.
+        RecoveryStep::RenewLock(on) => super::describe_blocker(on, desired),
+        RecoveryStep::Scale { from, to: 0 } => format!("Stopping {from} pods for the recovery"),
+        RecoveryStep::Scale { to, .. } => format!("Starting {to} pods after the recovery"),
+        RecoveryStep::CreateJob { ordinal, kind: job_kind, .. } => match job_kind {
+            RecoveryJobKind::Restore => format!("Restoring the data of {}", pod(*ordinal)),
+            RecoveryJobKind::RenameToPrevious => format!("Moving the old data of {} to the previous data directory", pod(*ordinal)),
         },
         RecoveryStep::DeleteJob { ordinal, .. } => {
-            format!("the last Job on the volume of {} is removed", pod(*ordinal))
+            format!("Deleting the last Job on the volume of {}", pod(*ordinal))
         }
         RecoveryStep::RecordIncident { to, .. } => match to.stage {
-            RecoveryStage::Restored => format!("the data is back: {}", to.message),
-            RecoveryStage::Abandoned => format!("the recovery is given up: {}", to.message),
-            _ => format!("attempt {} of the recovery: {}", to.attempt, to.message),
+            RecoveryStage::Restored => format!("Data restored: {}", to.message),
+            RecoveryStage::Abandoned => format!("Recovery abandoned: {}", to.message),
+            _ => format!("Recovery attempt {}: {}", to.attempt, to.message),
         },
-        RecoveryStep::CloseIncident { to, .. } => format!("the recovery is over: {}", to.message),
-        RecoveryStep::ReleaseLock => "the lock of the recovery is given back".to_owned(),
+        RecoveryStep::CloseIncident { to, .. } => format!("Recovery finished: {}", to.message),
+        RecoveryStep::ReleaseLock => "Releasing the recovery lock".to_owned(),
     }
 }
 
-/// What a recovery waits for.
-pub fn describe_recovery_blocker(hold: &RecoveryBlocker, wanted: &DesiredState) -> String {
-    let pod = |ordinal: &Ordinal| wanted.pod_name(*ordinal);
-    match hold {
+pub fn describe_recovery_blocker(blocker: &RecoveryBlocker, desired: &DesiredState) -> String {
+    let pod = |ordinal: &Ordinal| desired.pod_name(*ordinal);
+    match blocker {
         RecoveryBlocker::LossUnconfirmed => {
-            "a quorum of members seems to have lost its data; whether that lasts is waited for"
+            "Confirming quorum loss: a quorum of members seems to have lost its data"
                 .to_owned()
         }
         RecoveryBlocker::ApprovalRequired { id } => format!(
-            "a quorum of members has lost its data; the recovery waits for the annotation {APPROVE_RECOVERY}={id}"
+            "Waiting for approval: a quorum of members has lost its data; annotate {APPROVE_RECOVERY}={id} to start the recovery"
         ),
         RecoveryBlocker::ManualMode => {
-            "data is lost, and spec.mainstay.recovery.mode leaves its recovery to an EtcdOpsTask"
+            "Data lost: spec.mainstay.recovery.mode is Manual; create an EtcdOpsTask to start the recovery"
                 .to_owned()
         }
         RecoveryBlocker::DataStateUnknown { ordinal } => format!(
-            "a quorum is lost, and whether the data of {} is good is not known yet",
+            "Quorum lost: waiting for the data check of {}",
             pod(ordinal)
         ),
         RecoveryBlocker::VolumeUnchecked { ordinal } => format!(
-            "a former cluster of this name has left a backup; before it is restored, the volume of {} is looked at",
+            "Checking the volume of {} before the backup of a former cluster with this name is restored",
             pod(ordinal)
         ),
         RecoveryBlocker::SurvivorAtRisk { ordinal } => format!(
-            "a quorum is lost; {} has the newest copy, and its volume claim is being deleted: save its data, for example with \
-             a snapshot of its etcd, and delete the pod to let the backup be restored",
+            "Quorum lost: {} has the newest copy, and its PVC is being deleted. Save its data, for example with \
+             a snapshot of its etcd, then delete the pod to restore the backup",
             pod(ordinal)
         ),
         RecoveryBlocker::NothingToRestore => {
-            "data is lost, and there is neither another copy nor a backup of it".to_owned()
+            "Data lost: no other copy and no backup exist".to_owned()
         }
         RecoveryBlocker::VolumeUnavailable { ordinal } => {
-            format!("the recovery waits for the volume of {}", pod(ordinal))
+            format!("Recovering: waiting for the volume of {}", pod(ordinal))
         }
-        RecoveryBlocker::LockHeld { holder } => format!("the recovery waits for {holder}, who has the lock"),
-        RecoveryBlocker::DocumentUnreadable { reason: why } => format!(
-            "data is lost, and the coordination document cannot be read, which a person has to correct: {why}"
+        RecoveryBlocker::LockHeld { holder } => format!("Recovering: waiting for {holder} to release the lock"),
+        RecoveryBlocker::DocumentUnreadable { reason: cause } => format!(
+            "Data lost: the coordination document cannot be read and has to be corrected by an operator: {cause}"
         ),
-        RecoveryBlocker::PodsStopping => "the recovery waits for pods to stop".to_owned(),
+        RecoveryBlocker::PodsStopping => "Recovering: waiting for pods to stop".to_owned(),
         RecoveryBlocker::JobRunning { ordinal } => {
             format!(
-                "the recovery waits for the Job on the volume of {}",
+                "Recovering: waiting for the Job on the volume of {}",
                 pod(ordinal)
             )
         }
         RecoveryBlocker::JobFailed {
             ordinal,
-            reason: why,
+            reason: cause,
             retry_at,
         } => format!(
-            "the restore of {} failed and is tried again at {}: {why}",
+            "Restore of {} failed, retrying at {}: {cause}",
             pod(ordinal),
             truncate_to_seconds(*retry_at)
         ),
         RecoveryBlocker::AwaitingConfirmation => {
-            "the recovery waits for etcd to answer with the restored data".to_owned()
+            "Recovering: waiting for etcd to serve the restored data".to_owned()
         }
     }
 }
@@ -106,43 +105,45 @@ fn truncate_to_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// What an incident does and what may be missing afterwards.
-pub fn describe_incident(incident: &Incident, wanted: &DesiredState) -> String {
-    let base = wanted.pod_name(Ordinal(incident.base));
-    let why = match incident.cause {
-        RecoveryCause::MemberLost => "the only member has lost its data",
-        RecoveryCause::QuorumLost => "a quorum of members has lost its data",
-        RecoveryCause::FormerBackup => "a former cluster of this name has left a backup",
-        RecoveryCause::Requested => "a restore was asked for",
+/// Cause and source of a recovery, and which writes it loses.
+pub fn describe_incident(incident: &Incident, desired: &DesiredState) -> String {
+    let base = desired.pod_name(Ordinal(incident.base));
+    let cause = match incident.cause {
+        RecoveryCause::MemberLost => "the only member lost its data",
+        RecoveryCause::QuorumLost => "a quorum of members lost its data",
+        RecoveryCause::FormerBackup => "a former cluster with this name left a backup",
+        RecoveryCause::Requested => "a restore was requested",
     };
     let from = match incident.source {
-        RecoverySource::Backup => "the backup; what was written after its last snapshot is lost",
+        RecoverySource::Backup => "the backup; writes after its last snapshot are lost",
         RecoverySource::BestCopy => {
-            "its own data or the backup, whichever is newer; what only lost members had is lost"
+            "its own data or the backup, whichever is newer; writes that only lost members held are lost"
         }
     };
-    format!("{why}; {base} is made from {from}")
+    format!("{cause}; {base} is restored from {from}")
 }
 
-/// Since when data was told to be lost.
+/// When `RecoveryRequired` became true. `None` while it is not.
 pub fn read_data_lost_since(status: &EtcdStatus) -> Option<Timestamp> {
     let conditions = status.conditions.as_ref()?;
-    let told = conditions.iter().find(|condition| {
+    let reported = conditions.iter().find(|condition| {
         condition.type_ == ConditionType::RecoveryRequired
             && condition.status == ConditionStatus::True
     })?;
-    Some(told.last_transition_time.0)
+    Some(reported.last_transition_time.0)
 }
 
-/// The condition. Absent until it was needed once.
+/// Absent until data was lost once.
 pub(super) fn check_recovery_required(facts: &Facts<'_>) -> Option<ConditionUpdate> {
     let message =
         |step: &ReconcileStep| super::operation::append_data_check(facts, super::describe_step(step, facts.desired));
     let step = facts.plan.step.as_ref();
     let reason = match (step.and_then(ReconcileStep::blocker), step) {
-        (Some(Blocker::RecoveryBlocked(hold)), _) => Some(condition_reason(hold)),
+        (Some(Blocker::RecoveryBlocked(blocker)), _) => Some(condition_reason(blocker)),
+        // The lock is released after the incident is closed: no data is missing any more.
         (_, Some(ReconcileStep::Recover(RecoveryStep::ReleaseLock))) => None,
         (_, Some(ReconcileStep::Recover(_))) => Some("RecoveryInProgress"),
+        // Another step may come first while the incident is open.
         _ if facts.observed.recovery.open_incident().is_some() => Some("RecoveryInProgress"),
         _ => None,
     };
@@ -153,12 +154,12 @@ pub(super) fn check_recovery_required(facts: &Facts<'_>) -> Option<ConditionUpda
     Some(build_update(
         ConditionStatus::False,
         "NoDataLost",
-        "no data is lost",
+        "No data is lost",
     ))
 }
 
-fn condition_reason(hold: &RecoveryBlocker) -> &'static str {
-    match hold {
+fn condition_reason(blocker: &RecoveryBlocker) -> &'static str {
+    match blocker {
         RecoveryBlocker::LossUnconfirmed | RecoveryBlocker::DataStateUnknown { .. } => "QuorumLost",
         RecoveryBlocker::ApprovalRequired { .. } => "ApprovalRequired",
         RecoveryBlocker::ManualMode => "ManualRecovery",
@@ -175,30 +176,30 @@ fn condition_reason(hold: &RecoveryBlocker) -> &'static str {
     }
 }
 
-/// What is told beyond etcd-druid's status.
+/// Keeps the status of the last recovery until another one starts.
 pub(super) fn set_recovery_status(
     facts: &Facts<'_>,
     before: Option<MainstayStatus>,
 ) -> Option<MainstayStatus> {
-    let told = build_recovery_status(facts);
-    if told.is_none() && before.is_none() {
+    let reported = build_recovery_status(facts);
+    if reported.is_none() && before.is_none() {
         return None;
     }
     let before = before.unwrap_or_default();
-    let recovery = told.or_else(|| before.recovery.clone());
+    let recovery = reported.or_else(|| before.recovery.clone());
     Some(MainstayStatus { recovery, ..before })
 }
 
 fn build_recovery_status(facts: &Facts<'_>) -> Option<RecoveryStatus> {
     if let Some(ReconcileStep::Wait {
-        blocker: Blocker::RecoveryBlocked(hold @ RecoveryBlocker::ApprovalRequired { id }),
+        blocker: Blocker::RecoveryBlocked(blocker @ RecoveryBlocker::ApprovalRequired { id }),
     }) = &facts.plan.step
     {
         let since = facts.last_known.data_lost_since.unwrap_or(facts.now);
         return Some(RecoveryStatus {
             id: id.clone(),
             phase: RecoveryPhase::AwaitingApproval,
-            message: describe_recovery_blocker(hold, facts.desired),
+            message: describe_recovery_blocker(blocker, facts.desired),
             percent: None,
             started_at: clock::to_whole_seconds(since),
             finished_at: None,
@@ -209,10 +210,11 @@ fn build_recovery_status(facts: &Facts<'_>) -> Option<RecoveryStatus> {
     let incident = facts.observed.recovery.incident.as_ref()?;
     let phase = recovery_phase(facts, incident);
     let progress = facts.observed.recovery.progress;
+    // Progress of an earlier stage would look like the current one.
     let progress = progress.filter(|_| phase == RecoveryPhase::Restoring);
-    let words = Some(incident.message.clone()).filter(|words| !words.is_empty());
+    let note = Some(incident.message.clone()).filter(|note| !note.is_empty());
     let message = std::iter::once(describe_incident(incident, facts.desired))
-        .chain(words)
+        .chain(note)
         .chain(progress.map(describe_progress));
     Some(RecoveryStatus {
         id: incident.id.clone(),
@@ -226,7 +228,7 @@ fn build_recovery_status(facts: &Facts<'_>) -> Option<RecoveryStatus> {
     })
 }
 
-/// How far a restore is, in words that change only with its percents.
+/// Text that changes only with the percentage, so that a status is written at most a hundred times per restore.
 fn describe_progress(progress: RestoreProgress) -> String {
     format!(
         "restoring: {} %, {} of {}",
@@ -239,6 +241,7 @@ fn describe_progress(progress: RestoreProgress) -> String {
 fn recovery_phase(facts: &Facts<'_>, incident: &Incident) -> RecoveryPhase {
     let is_up = facts.world().size() >= incident.size;
     match incident.stage {
+        // Jobs mount the volumes, so all pods have to stop first.
         RecoveryStage::Restoring if facts.world().size() > 0 => RecoveryPhase::ScalingDown,
         RecoveryStage::Restoring if !facts.observed.pods.is_empty() => RecoveryPhase::ScalingDown,
         RecoveryStage::Restoring => RecoveryPhase::Restoring,

@@ -1,4 +1,4 @@
-//! Claims about what is told.
+//! Tests of the computed status.
 
 use jiff::SignedDuration;
 use mainstay_coordination::incident::RecoveryStage;
@@ -15,25 +15,25 @@ use crate::decide::tests::fixture::{ClusterFixture, ago, noon};
 use crate::observe::{InitFinding, ObservedMembership, Ordinal, RestoreProgress, SnapshotLease};
 use crate::validate::DesiredBackup;
 
-/// What is told of a scene by somebody who told nothing before.
-fn status_of(scene: &ClusterFixture) -> EtcdStatus {
-    status_after(scene, None, noon(), None)
+/// The first status of a cluster.
+fn status_of(fixture: &ClusterFixture) -> EtcdStatus {
+    status_after(fixture, None, noon(), None)
 }
 
 fn status_after(
-    scene: &ClusterFixture,
+    fixture: &ClusterFixture,
     before: Option<EtcdStatus>,
     now: Timestamp,
     failure: Option<&ReconcileFailure>,
 ) -> EtcdStatus {
-    let mut etcd = etcd_resource(scene);
+    let mut etcd = etcd_resource(fixture);
     etcd.status = before;
-    let plan = scene.plan();
-    compute(&facts(scene, &etcd, &plan, now, failure))
+    let plan = fixture.plan();
+    compute(&facts(fixture, &etcd, &plan, now, failure))
 }
 
-fn etcd_resource(scene: &ClusterFixture) -> Etcd {
-    let replicas = i32::try_from(scene.desired.replicas).unwrap();
+fn etcd_resource(fixture: &ClusterFixture) -> Etcd {
+    let replicas = i32::try_from(fixture.desired.replicas).unwrap();
     let mut etcd = Etcd::new(
         "main",
         EtcdSpec {
@@ -46,7 +46,7 @@ fn etcd_resource(scene: &ClusterFixture) -> Etcd {
 }
 
 fn facts<'a>(
-    scene: &'a ClusterFixture,
+    fixture: &'a ClusterFixture,
     etcd: &'a Etcd,
     plan: &'a ReconcilePlan,
     now: Timestamp,
@@ -54,11 +54,11 @@ fn facts<'a>(
 ) -> Facts<'a> {
     Facts {
         etcd,
-        desired: &scene.desired,
-        observed: &scene.observed,
+        desired: &fixture.desired,
+        observed: &fixture.observed,
         plan,
-        policy: &scene.policy,
-        last_known: &scene.last_known,
+        policy: &fixture.policy,
+        last_known: &fixture.last_known,
         failure,
         thresholds: Thresholds::default(),
         run_id: "run",
@@ -79,19 +79,19 @@ fn status_and_reason(status: &EtcdStatus, type_: &ConditionType) -> (ConditionSt
     (status, reason)
 }
 
-fn with_lease_age(mut scene: ClusterFixture, ordinal: u32, seconds_ago: i64) -> ClusterFixture {
-    scene
+fn with_lease_age(mut fixture: ClusterFixture, ordinal: u32, seconds_ago: i64) -> ClusterFixture {
+    fixture
         .observed
         .leases
         .get_mut(&Ordinal(ordinal))
         .unwrap()
         .renewed_at = Some(ago(seconds_ago));
-    scene
+    fixture
 }
 
-fn without_member_query(mut scene: ClusterFixture) -> ClusterFixture {
-    scene.observed.membership = ObservedMembership::NotQueried;
-    scene
+fn without_member_query(mut fixture: ClusterFixture) -> ClusterFixture {
+    fixture.observed.membership = ObservedMembership::NotQueried;
+    fixture
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn a_whole_cluster_is_ready_in_every_way() {
 
 #[test]
 fn the_same_world_is_told_the_same_way_however_late_it_is() {
-    let scene = ClusterFixture::healthy(3).with_backup(60);
-    let first = status_of(&scene);
+    let fixture = ClusterFixture::healthy(3).with_backup(60);
+    let first = status_of(&fixture);
     let again = status_after(
-        &scene,
+        &fixture,
         Some(first.clone()),
         noon() + SignedDuration::from_secs(30),
         None,
@@ -144,118 +144,118 @@ fn the_same_world_is_told_the_same_way_however_late_it_is() {
 
 #[test]
 fn a_size_is_told_again_when_it_is_off_by_a_tenth() {
-    let mut scene = ClusterFixture::healthy(1);
-    let before = status_of(&scene);
-    let size = |scene: &ClusterFixture| {
-        status_after(scene, Some(before.clone()), noon(), None)
+    let mut fixture = ClusterFixture::healthy(1);
+    let before = status_of(&fixture);
+    let size = |fixture: &ClusterFixture| {
+        status_after(fixture, Some(before.clone()), noon(), None)
             .members
             .unwrap()[0]
             .db_size_bytes
     };
-    scene.member_mut(0).status.as_mut().unwrap().db_bytes = 21_000;
-    assert_eq!(size(&scene), Some(20_480));
-    scene.member_mut(0).status.as_mut().unwrap().db_bytes = 30_000;
-    assert_eq!(size(&scene), Some(30_000));
+    fixture.member_mut(0).status.as_mut().unwrap().db_bytes = 21_000;
+    assert_eq!(size(&fixture), Some(20_480));
+    fixture.member_mut(0).status.as_mut().unwrap().db_bytes = 30_000;
+    assert_eq!(size(&fixture), Some(30_000));
     assert_eq!(
         size(&without_member_query(ClusterFixture::healthy(1))),
         Some(20_480),
-        "not asked is not unknown"
+        "without a query the last size is kept"
     );
 }
 
 #[test]
 fn quorum_is_counted_over_the_members_there_should_be() {
-    let mut scene = without_member_query(ClusterFixture::healthy(3));
-    scene.observed.leases.retain(|ordinal, _| ordinal.0 == 0);
+    let mut fixture = without_member_query(ClusterFixture::healthy(3));
+    fixture.observed.leases.retain(|ordinal, _| ordinal.0 == 0);
     assert_eq!(
-        status_and_reason(&status_of(&scene), &ConditionType::Ready),
+        status_and_reason(&status_of(&fixture), &ConditionType::Ready),
         (ConditionStatus::False, "QuorumLost".to_owned())
     );
-    scene.observed.leases.clear();
+    fixture.observed.leases.clear();
     assert_eq!(
-        status_and_reason(&status_of(&scene), &ConditionType::Ready).1,
+        status_and_reason(&status_of(&fixture), &ConditionType::Ready).1,
         "NoMembersInStatus"
     );
 }
 
 #[test]
 fn one_voter_of_three_that_were_members_is_no_quorum_whatever_it_can_do_alone() {
-    let mut scene = ClusterFixture::healthy(3);
-    let ObservedMembership::Known(members) = &mut scene.observed.membership else {
-        panic!("it was asked");
+    let mut fixture = ClusterFixture::healthy(3);
+    let ObservedMembership::Known(members) = &mut fixture.observed.membership else {
+        panic!("membership was queried");
     };
     members.list.truncate(2);
-    let ready = |scene: &ClusterFixture| status_and_reason(&status_of(scene), &ConditionType::Ready);
+    let ready = |fixture: &ClusterFixture| status_and_reason(&status_of(fixture), &ConditionType::Ready);
     assert_eq!(
-        ready(&scene),
+        ready(&fixture),
         (ConditionStatus::True, "Quorate".to_owned()),
-        "two of three"
+        "two of three vote"
     );
-    let ObservedMembership::Known(members) = &mut scene.observed.membership else {
-        panic!("it was asked");
+    let ObservedMembership::Known(members) = &mut fixture.observed.membership else {
+        panic!("membership was queried");
     };
     members.list.truncate(1);
     assert_eq!(
-        ready(&scene),
+        ready(&fixture),
         (ConditionStatus::False, "QuorumLost".to_owned()),
-        "a recovery has brought one of three back"
+        "a recovery has restored one of three"
     );
 }
 
 #[test]
 fn a_cluster_that_shrinks_keeps_its_quorum() {
-    let scene = ClusterFixture::healthy(5).with_replicas(3);
-    let ready = condition(&status_of(&scene), &ConditionType::Ready);
+    let fixture = ClusterFixture::healthy(5).with_replicas(3);
+    let ready = condition(&status_of(&fixture), &ConditionType::Ready);
     assert_eq!(ready.status, ConditionStatus::True);
     assert!(ready.message.starts_with("5 of 5"), "{}", ready.message);
 }
 
 #[test]
 fn what_a_silent_member_once_said_is_no_second_cluster() {
-    let of_another = |renewed: i64| {
-        let mut scene = without_member_query(ClusterFixture::healthy(3));
-        let lease = scene.observed.leases.get_mut(&Ordinal(2)).unwrap();
+    let mismatch_after = |renewed: i64| {
+        let mut fixture = without_member_query(ClusterFixture::healthy(3));
+        let lease = fixture.observed.leases.get_mut(&Ordinal(2)).unwrap();
         lease.holder.as_mut().unwrap().cluster_id = Some(ClusterId(8));
         lease.renewed_at = Some(ago(renewed));
-        condition(&status_of(&scene), &ConditionType::ClusterIDMismatch).status
+        condition(&status_of(&fixture), &ConditionType::ClusterIDMismatch).status
     };
-    assert_eq!(of_another(5), ConditionStatus::True);
-    assert_eq!(of_another(61), ConditionStatus::False);
+    assert_eq!(mismatch_after(5), ConditionStatus::True);
+    assert_eq!(mismatch_after(61), ConditionStatus::False);
 }
 
 #[test]
 fn a_cluster_that_grows_keeps_its_quorum() {
-    let scene = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
     assert_eq!(
-        status_and_reason(&status_of(&scene), &ConditionType::Ready),
+        status_and_reason(&status_of(&fixture), &ConditionType::Ready),
         (ConditionStatus::True, "Quorate".to_owned())
     );
     assert_eq!(
-        status_and_reason(&status_of(&scene), &ConditionType::AllMembersUpdated).0,
+        status_and_reason(&status_of(&fixture), &ConditionType::AllMembersUpdated).0,
         ConditionStatus::False
     );
 }
 
 #[test]
 fn silence_is_unknown_before_it_is_not_ready() {
-    let state = |scene: ClusterFixture| {
-        let member = status_of(&scene).members.unwrap()[2].clone();
+    let state = |fixture: ClusterFixture| {
+        let member = status_of(&fixture).members.unwrap()[2].clone();
         (member.status, member.reason)
     };
-    let scene = || without_member_query(ClusterFixture::healthy(3));
-    assert_eq!(state(with_lease_age(scene(), 2, 59)).0, MemberState::Ready);
+    let fixture = || without_member_query(ClusterFixture::healthy(3));
+    assert_eq!(state(with_lease_age(fixture(), 2, 59)).0, MemberState::Ready);
     assert_eq!(
-        state(with_lease_age(scene(), 2, 61)),
+        state(with_lease_age(fixture(), 2, 61)),
         (MemberState::Unknown, "LeaseExpired".to_owned())
     );
     assert_eq!(
-        state(with_lease_age(scene(), 2, 361)),
+        state(with_lease_age(fixture(), 2, 361)),
         (
             MemberState::NotReady,
             "UnknownGracePeriodExceeded".to_owned()
         )
     );
-    let mut down = with_lease_age(scene(), 2, 61);
+    let mut down = with_lease_age(fixture(), 2, 61);
     down.pod_mut(2).has_ready_containers = false;
     assert_eq!(
         state(down),
@@ -265,13 +265,13 @@ fn silence_is_unknown_before_it_is_not_ready() {
 
 #[test]
 fn members_nobody_can_say_anything_of_make_readiness_unknown_not_false() {
-    let scene = with_lease_age(with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 70), 2, 70);
+    let fixture = with_lease_age(with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 70), 2, 70);
     assert_eq!(
-        status_and_reason(&status_of(&scene), &ConditionType::Ready).0,
+        status_and_reason(&status_of(&fixture), &ConditionType::Ready).0,
         ConditionStatus::Unknown
     );
     assert_eq!(
-        status_and_reason(&status_of(&scene), &ConditionType::AllMembersReady).0,
+        status_and_reason(&status_of(&fixture), &ConditionType::AllMembersReady).0,
         ConditionStatus::False
     );
 }
@@ -290,8 +290,8 @@ fn times_move_only_with_what_they_are_about() {
 
 #[test]
 fn members_in_different_clusters_are_told() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture
         .observed
         .leases
         .get_mut(&Ordinal(1))
@@ -300,9 +300,9 @@ fn members_in_different_clusters_are_told() {
         .as_mut()
         .unwrap()
         .cluster_id = Some(ClusterId(8));
-    let mismatch = condition(&status_of(&scene), &ConditionType::ClusterIDMismatch);
+    let mismatch = condition(&status_of(&fixture), &ConditionType::ClusterIDMismatch);
     assert_eq!(mismatch.status, ConditionStatus::True);
-    assert_eq!(mismatch.message, "members are in different clusters: 7, 8");
+    assert_eq!(mismatch.message, "Members report different cluster IDs: 7, 8");
 }
 
 fn backup_condition(
@@ -310,8 +310,8 @@ fn backup_condition(
     delta: Option<i64>,
     seconds: Option<i64>,
 ) -> (ConditionStatus, String) {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.desired.backup = Some(DesiredBackup {
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.desired.backup = Some(DesiredBackup {
         full_schedule: Some("0 */24 * * *".to_owned()),
         delta_period_seconds: seconds,
     });
@@ -320,9 +320,9 @@ fn backup_condition(
         renewed_at: age.map(ago),
         revision: None,
     };
-    scene.observed.full_snapshot = Some(lease(full));
-    scene.observed.delta_snapshot = Some(lease(delta));
-    status_and_reason(&status_of(&scene), &ConditionType::BackupReady)
+    fixture.observed.full_snapshot = Some(lease(full));
+    fixture.observed.delta_snapshot = Some(lease(delta));
+    status_and_reason(&status_of(&fixture), &ConditionType::BackupReady)
 }
 
 #[test]
@@ -343,12 +343,12 @@ fn backups_are_ready_as_long_as_their_schedules_are_kept() {
     assert_eq!(
         backup_condition(Some(200_000), Some(100), Some(300)),
         bad,
-        "a full one is overdue"
+        "the full snapshot is overdue"
     );
     assert_eq!(
         backup_condition(Some(3_600), None, None),
         good,
-        "deltas are switched off"
+        "deltas are disabled"
     );
     assert_eq!(
         backup_condition(Some(100), None, Some(300)),
@@ -358,7 +358,7 @@ fn backups_are_ready_as_long_as_their_schedules_are_kept() {
     assert_eq!(
         backup_condition(None, None, Some(300)),
         bad,
-        "an hour without a first one"
+        "no first snapshot after an hour"
     );
 }
 
@@ -377,10 +377,10 @@ fn a_cluster_without_a_store_says_nothing_of_backups() {
 #[test]
 fn a_cluster_that_sleeps_keeps_what_was_true() {
     let before = status_of(&ClusterFixture::healthy(3));
-    let mut asleep = without_member_query(ClusterFixture::healthy(3).with_replicas(0));
-    asleep.stateful_set_mut().replicas = 0;
-    asleep.observed.pods.clear();
-    let status = status_after(&asleep, Some(before), noon(), None);
+    let mut hibernated = without_member_query(ClusterFixture::healthy(3).with_replicas(0));
+    hibernated.stateful_set_mut().replicas = 0;
+    hibernated.observed.pods.clear();
+    let status = status_after(&hibernated, Some(before), noon(), None);
     assert_eq!(
         status_and_reason(&status, &ConditionType::Ready),
         (ConditionStatus::True, "NotChecked".to_owned())
@@ -415,7 +415,7 @@ fn a_pass_that_failed_is_told_and_its_generation_is_not_done() {
     assert_eq!(status.last_errors.unwrap()[0].code, "ERR_SYNC_STATEFULSET");
     assert_eq!(status.last_operation.unwrap().state, OperationState::Error);
     let status = status_after(&ClusterFixture::healthy(3), None, noon(), None);
-    assert_eq!(status.last_errors, None, "what is over is not told");
+    assert_eq!(status.last_errors, None, "a resolved error is not reported");
 }
 
 #[test]
@@ -438,9 +438,9 @@ fn lost_data_is_told_and_so_is_its_end() {
 
 #[test]
 fn who_joins_another_cluster_is_done_when_all_vote() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.desired.joins_existing_cluster = true;
-    let mut etcd = etcd_resource(&scene);
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.desired.joins_existing_cluster = true;
+    let mut etcd = etcd_resource(&fixture);
     etcd.spec.etcd.bootstrap_with_existing_cluster = Some(BootstrapWithExistingCluster {
         members: vec![BootstrapMember {
             name: "old-0".to_owned(),
@@ -448,8 +448,8 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
         }],
         client_endpoints: vec!["http://old:2379".into()],
     });
-    let plan = scene.plan();
-    let status = compute(&facts(&scene, &etcd, &plan, noon(), None));
+    let plan = fixture.plan();
+    let status = compute(&facts(&fixture, &etcd, &plan, noon(), None));
     assert_eq!(
         status_and_reason(&status, &ConditionType::BootstrappedWithExistingCluster).0,
         ConditionStatus::True
@@ -458,7 +458,7 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
         status.bootstrap_with_existing_cluster.unwrap().members[0].name,
         "old-0"
     );
-    let mut early = scene.clone();
+    let mut early = fixture.clone();
     early.member_mut(2).is_learner = true;
     let plan = early.plan();
     let status = compute(&facts(&early, &etcd, &plan, noon(), None));
@@ -470,17 +470,17 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
 
 #[test]
 fn somebody_looks_again_when_the_next_lease_runs_out() {
-    let scene = without_member_query(ClusterFixture::healthy(3));
-    let etcd = etcd_resource(&scene);
-    let plan = scene.plan();
-    let wake = |scene: &ClusterFixture| {
-        requeue_after(&facts(scene, &etcd, &plan, noon(), None))
+    let fixture = without_member_query(ClusterFixture::healthy(3));
+    let etcd = etcd_resource(&fixture);
+    let plan = fixture.plan();
+    let requeue_seconds = |fixture: &ClusterFixture| {
+        requeue_after(&facts(fixture, &etcd, &plan, noon(), None))
             .unwrap()
             .as_secs()
     };
-    assert_eq!(wake(&scene), 56, "renewed five seconds ago");
-    let unwell = with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 100);
-    assert_eq!(wake(&unwell), 10, "renewals are not announced");
+    assert_eq!(requeue_seconds(&fixture), 56, "renewed five seconds ago");
+    let expired = with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 100);
+    assert_eq!(requeue_seconds(&expired), 10, "an expired Lease is polled");
 }
 
 #[test]
@@ -493,68 +493,68 @@ fn transitions_are_events_and_standing_still_is_none() {
         noon() + SignedDuration::from_secs(400),
         None,
     );
-    let told: Vec<_> = collect_events(Some(&before), &down)
+    let reported: Vec<_> = collect_events(Some(&before), &down)
         .into_iter()
-        .map(|notice| (notice.kind, notice.reason))
+        .map(|event| (event.kind, event.reason))
         .collect();
     assert!(
-        told.contains(&(StatusEventKind::Warning, "QuorumLost".to_owned())),
-        "{told:?}"
+        reported.contains(&(StatusEventKind::Warning, "QuorumLost".to_owned())),
+        "{reported:?}"
     );
     let first: Vec<_> = collect_events(None, &before)
         .into_iter()
-        .map(|notice| notice.reason)
+        .map(|event| event.reason)
         .collect();
     assert!(first.contains(&"Reconciled".to_owned()), "{first:?}");
 }
 
 #[test]
 fn what_a_check_has_against_starting_is_told_in_its_words() {
-    let mut scene = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::Refused);
-    scene.observed.pods.get_mut(&Ordinal(2)).unwrap().init_message =
+    let mut fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::Refused);
+    fixture.observed.pods.get_mut(&Ordinal(2)).unwrap().init_message =
         Some("the volume belongs to namespace \"other\"".to_owned());
     let before = status_of(&ClusterFixture::healthy(3));
-    let status = status_after(&scene, Some(before.clone()), noon(), None);
+    let status = status_after(&fixture, Some(before.clone()), noon(), None);
     let operation = status.last_operation.clone().unwrap();
-    let words =
-        "waits for main-2, which is not well; main-2: the volume belongs to namespace \"other\"";
-    assert_eq!(operation.description, words);
+    let message =
+        "Waiting for member main-2 to become healthy; main-2: the volume belongs to namespace \"other\"";
+    assert_eq!(operation.description, message);
     assert_eq!(operation.state, OperationState::Error);
     let errors = status.last_errors.clone().unwrap();
     assert_eq!(errors[0].code, "ERR_MEMBER_DATA");
-    let notices = collect_events(Some(&before), &status);
+    let events = collect_events(Some(&before), &status);
     assert!(
-        notices
+        events
             .iter()
-            .any(|notice| notice.kind == StatusEventKind::Warning && notice.note == words),
-        "{notices:?}"
+            .any(|event| event.kind == StatusEventKind::Warning && event.note == message),
+        "{events:?}"
     );
-    scene.observed.pods.get_mut(&Ordinal(2)).unwrap().finding = Some(InitFinding::WaitingToJoin);
-    let status = status_of(&scene);
-    assert_eq!(status.last_errors, None, "that is the way of a new member");
+    fixture.observed.pods.get_mut(&Ordinal(2)).unwrap().finding = Some(InitFinding::WaitingToJoin);
+    let status = status_of(&fixture);
+    assert_eq!(status.last_errors, None, "a new member waits to join");
 }
 
 #[test]
 fn how_far_a_restore_is_is_told_while_it_goes_on() {
-    let mut scene = ClusterFixture::healthy(3);
-    scene.observed.pods.clear();
-    scene.stateful_set_mut().replicas = 0;
-    scene.observed.recovery.incident = Some(test_incident());
-    let recovery = |scene: &ClusterFixture| status_of(scene).mainstay.unwrap().recovery.unwrap();
-    let unknown = recovery(&scene);
+    let mut fixture = ClusterFixture::healthy(3);
+    fixture.observed.pods.clear();
+    fixture.stateful_set_mut().replicas = 0;
+    fixture.observed.recovery.incident = Some(test_incident());
+    let recovery = |fixture: &ClusterFixture| status_of(fixture).mainstay.unwrap().recovery.unwrap();
+    let unknown = recovery(&fixture);
     assert_eq!((unknown.phase, unknown.percent), (Restoring, None));
     assert!(!unknown.message.contains('%'), "{}", unknown.message);
 
-    scene.observed.recovery.progress = Some(RestoreProgress {
+    fixture.observed.recovery.progress = Some(RestoreProgress {
         percent: 43,
         total_bytes: 3_000_000_000,
     });
-    let known = recovery(&scene);
+    let known = recovery(&fixture);
     assert_eq!((known.phase, known.percent), (Restoring, Some(43)));
-    let words = "; restoring: 43 %, 1.2 GiB of 2.7 GiB";
-    assert!(known.message.ends_with(words), "{}", known.message);
+    let message = "; restoring: 43 %, 1.2 GiB of 2.7 GiB";
+    assert!(known.message.ends_with(message), "{}", known.message);
 
-    scene.observed.recovery.incident.as_mut().unwrap().stage = RecoveryStage::Restored;
-    let over = recovery(&scene);
+    fixture.observed.recovery.incident.as_mut().unwrap().stage = RecoveryStage::Restored;
+    let over = recovery(&fixture);
     assert_eq!((over.phase, over.percent), (ScalingUp, None));
 }

@@ -1,4 +1,4 @@
-//! What came of compactions and rehearsals, as it is told.
+//! Results of compactions and restore drills: conditions and `status.mainstay.restoreDrill`.
 
 use mainstay_crds::etcd::{DrillStatus, MainstayStatus};
 use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
@@ -8,9 +8,9 @@ use super::{Facts, clock};
 use crate::decide::upkeep::{FULL_SNAPSHOT_FAILED, FULL_SNAPSHOT_TAKEN, ReportedUpkeep, ReportedOutcome, format_job_marker};
 use crate::observe::{FallbackSnapshot, JobState, ObservedJob};
 
-/// What was told before.
+/// The results that the previous status reports.
 pub fn read_reported_upkeep(status: &EtcdStatus) -> ReportedUpkeep {
-    let of = |type_: ConditionType| {
+    let reported_outcome = |type_: ConditionType| {
         let conditions = status.conditions.as_ref()?;
         let found = conditions
             .iter()
@@ -23,13 +23,13 @@ pub fn read_reported_upkeep(status: &EtcdStatus) -> ReportedUpkeep {
         })
     };
     ReportedUpkeep {
-        compaction: of(ConditionType::LastSnapshotCompactionSucceeded),
-        drill: of(ConditionType::LastRestoreDrillSucceeded),
+        compaction: reported_outcome(ConditionType::LastSnapshotCompactionSucceeded),
+        drill: reported_outcome(ConditionType::LastRestoreDrillSucceeded),
         drill_count: count_drills(status.mainstay.as_ref()),
     }
 }
 
-/// How many rehearsals were told of.
+/// The number of drills reported so far. A drill without a count is the first.
 fn count_drills(mainstay: Option<&MainstayStatus>) -> u32 {
     let drill = mainstay.and_then(|mainstay| mainstay.restore_drill.as_ref());
     let count = drill.map(|drill| drill.count.unwrap_or(1));
@@ -38,19 +38,21 @@ fn count_drills(mainstay: Option<&MainstayStatus>) -> u32 {
         .unwrap_or_default()
 }
 
-/// The last compaction, when there is something new about it.
+/// The result of the last compaction. `None` keeps the condition as it is.
 pub(super) fn check_compaction(facts: &Facts<'_>) -> Option<ConditionUpdate> {
     match &facts.observed.upkeep.fallback {
         FallbackSnapshot::Taken => {
+            // The marker identifies this result, so that it is reported once.
             let message = format!(
-                "a full snapshot was taken in place of a compaction {}",
+                "Full snapshot taken instead of a compaction {}",
                 format_job_marker(facts.now)
             );
             return Some(build_update(ConditionStatus::True, FULL_SNAPSHOT_TAKEN, message));
         }
-        FallbackSnapshot::Failed { reason: why } => {
+        // False with this reason makes the next reconcile retry the snapshot instead of a Job.
+        FallbackSnapshot::Failed { reason: cause } => {
             let message = format!(
-                "neither compacted nor was a full snapshot taken: {why} {}",
+                "Full snapshot instead of a compaction failed: {cause} {}",
                 format_job_marker(facts.now)
             );
             return Some(build_update(ConditionStatus::False, FULL_SNAPSHOT_FAILED, message));
@@ -59,43 +61,44 @@ pub(super) fn check_compaction(facts: &Facts<'_>) -> Option<ConditionUpdate> {
     }
     let job = facts.observed.upkeep.compaction.as_ref()?;
     build_job_update(job, "None", |done| match &done.snapshot {
-        Some(snapshot) => format!("deltas were folded into {snapshot}"),
-        None => "there was nothing to fold".to_owned(),
+        Some(snapshot) => format!("Deltas compacted into {snapshot}"),
+        None => "Nothing to compact".to_owned(),
     })
 }
 
-/// The last rehearsal, when there is something new about it.
+/// The result of the last restore drill. `None` keeps the condition as it is.
 pub(super) fn check_drill(facts: &Facts<'_>) -> Option<ConditionUpdate> {
     let job = facts.observed.upkeep.drill.as_ref()?;
     build_job_update(job, "DrillSucceeded", |done| {
         let revision = done.revision.unwrap_or_default();
         let compared = describe_hash_comparison(done.hash_kv.as_deref());
         format!(
-            "revision {revision} was restored: every hash and every revision is there, {compared}"
+            "Revision {revision} restored: all hashes and revisions verified, {compared}"
         )
     })
 }
 
-/// What a rehearsal tells of its comparison with etcd, in words.
+/// Describes `hash_kv` of the drill: `equal <hash>`, another word when the histories differ, `None` without a hash of etcd.
 fn describe_hash_comparison(hash_kv: Option<&str>) -> String {
-    match hash_kv.map(|told| told.split_once(' ')) {
-        Some(Some(("equal", hash))) => format!("and it is what etcd held (HashKV {hash})"),
-        Some(_) => "and keeps less history than etcd, so it was not compared".to_owned(),
-        None => "and no member told what etcd held".to_owned(),
+    match hash_kv.map(|reported| reported.split_once(' ')) {
+        Some(Some(("equal", hash))) => format!("content equals etcd's (HashKV {hash})"),
+        Some(_) => "not compared with etcd: the restored data keeps less history".to_owned(),
+        None => "not compared with etcd: no member reported its HashKV".to_owned(),
     }
 }
 
 fn build_job_update(
     job: &ObservedJob,
     reason: &'static str,
-    words: impl FnOnce(&mainstay_verdict::CommandDetails) -> String,
+    describe: impl FnOnce(&mainstay_verdict::CommandDetails) -> String,
 ) -> Option<ConditionUpdate> {
     match &job.state {
+        // Keeps the result of the previous Job until this one ends.
         JobState::Running => None,
         JobState::Succeeded { at, done } => Some(build_update(
             ConditionStatus::True,
             reason,
-            format!("{} {}", words(done), format_job_marker(*at)),
+            format!("{} {}", describe(done), format_job_marker(*at)),
         )),
         JobState::Failed { at, failure } => Some(build_update(
             ConditionStatus::False,
@@ -105,13 +108,12 @@ fn build_job_update(
     }
 }
 
-/// The last rehearsal in numbers.
 pub(super) fn set_drill_status(
     facts: &Facts<'_>,
     before: Option<MainstayStatus>,
 ) -> Option<MainstayStatus> {
     let job = facts.observed.upkeep.drill.as_ref();
-    let Some((job, says)) = job.zip(check_drill(facts)) else {
+    let Some((job, update)) = job.zip(check_drill(facts)) else {
         return before;
     };
     let ended = job.state.ended_at().unwrap_or(facts.now);
@@ -119,23 +121,24 @@ pub(super) fn set_drill_status(
         JobState::Succeeded { done, .. } => Some(done),
         JobState::Running | JobState::Failed { .. } => None,
     };
-    let took = job
+    let elapsed = job
         .created_at
         .map(|created| ended.duration_since(created).as_secs());
     let finished_at = clock::to_whole_seconds(ended);
-    let told = before
+    let reported = before
         .as_ref()
         .and_then(|mainstay| mainstay.restore_drill.as_ref());
-    let is_new = told.is_none_or(|told| told.finished_at != finished_at);
+    // The same Job is read by several reconciles and counts once.
+    let is_new = reported.is_none_or(|reported| reported.finished_at != finished_at);
     let count = count_drills(before.as_ref()).saturating_add(u32::from(is_new));
     Some(MainstayStatus {
         restore_drill: Some(DrillStatus {
             finished_at,
             count: Some(i64::from(count)),
-            succeeded: says.status == ConditionStatus::True,
+            succeeded: update.status == ConditionStatus::True,
             revision: done.and_then(|done| done.revision),
-            seconds: took,
-            message: says.message,
+            seconds: elapsed,
+            message: update.message,
         }),
         ..before.unwrap_or_default()
     })
@@ -148,14 +151,14 @@ mod tests {
     #[test]
     fn only_an_equal_hash_is_called_so() {
         let equal = describe_hash_comparison(Some("equal 7:0:000000ff"));
-        assert_eq!(equal, "and it is what etcd held (HashKV 7:0:000000ff)");
+        assert_eq!(equal, "content equals etcd's (HashKV 7:0:000000ff)");
         for other in [
             Some("compacted 7:0:000000ff"),
             Some("equal"),
             Some(""),
             None,
         ] {
-            assert!(!describe_hash_comparison(other).contains("is what etcd held"), "{other:?}");
+            assert!(!describe_hash_comparison(other).contains("equals etcd's"), "{other:?}");
         }
     }
 }

@@ -1,167 +1,166 @@
-//! Decisions in words for people.
+//! Sentences of status, Events and logs for steps, blockers and refusals.
 
 use crate::decide::{Blocker, DisruptiveChange, SpecRefusal, MemberRemovalReason, PodDeletionReason, ReconcileStep, UpgradeRule, PvcDeletionReason};
 use crate::observe::Ordinal;
 use crate::quantity::to_quantity;
 use crate::validate::{MAX_MEMBERS, DISABLE_COMPONENT_PROTECTION, WITHOUT_SNAPSHOT, DesiredState};
 
-/// What a step does, or what it waits for.
-pub fn describe_step(step: &ReconcileStep, wanted: &DesiredState) -> String {
-    let pod = |ordinal: &Ordinal| wanted.pod_name(*ordinal);
+pub fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> String {
+    let pod = |ordinal: &Ordinal| desired.pod_name(*ordinal);
     match step {
-        ReconcileStep::DisableRollingUpdate => "the StatefulSet is kept from replacing pods by itself".to_owned(),
-        ReconcileStep::Snapshot { before } => format!("a full snapshot is taken before {}", describe_change(*before)),
-        ReconcileStep::Scale { from, to } => format!("the number of pods goes from {from} to {to}"),
+        ReconcileStep::DisableRollingUpdate => "Switching the StatefulSet to update strategy OnDelete".to_owned(),
+        ReconcileStep::Snapshot { before } => format!("{} pending: taking a full snapshot", describe_change(*before)),
+        ReconcileStep::Scale { from, to } => format!("Scaling the StatefulSet from {from} to {to} pods"),
         ReconcileStep::DeletePod {
-            ordinal, reason: because, ..
-        } => format!("{} is restarted: {}", pod(ordinal), describe_pod_deletion(*because)),
+            ordinal, reason: cause, ..
+        } => format!("Restarting pod {} ({})", pod(ordinal), describe_pod_deletion(*cause)),
         ReconcileStep::DeletePvc {
-            ordinal, reason: because, ..
+            ordinal, reason: cause, ..
         } => {
             format!(
-                "the volume claim of {} is given up: {}",
+                "Deleting the PVC of {} ({})",
                 pod(ordinal),
-                describe_pvc_deletion(*because)
+                describe_pvc_deletion(*cause)
             )
         }
-        ReconcileStep::AddLearner { ordinal } => format!("{} is added as a learner", pod(ordinal)),
-        ReconcileStep::Promote { ordinal, .. } => format!("{} gets its vote", pod(ordinal)),
+        ReconcileStep::AddLearner { ordinal } => format!("Adding {} as a learner", pod(ordinal)),
+        ReconcileStep::Promote { ordinal, .. } => format!("Promoting learner {} to a voting member", pod(ordinal)),
         ReconcileStep::RemoveMember {
-            ordinal, reason: because, ..
+            ordinal, reason: cause, ..
         } => {
             format!(
-                "{} is removed from the cluster: {}",
+                "Removing member {} from the cluster ({})",
                 pod(ordinal),
-                describe_member_removal(*because)
+                describe_member_removal(*cause)
             )
         }
-        ReconcileStep::MoveLeader { from, to } => format!("leadership moves from {from} to {to}"),
+        ReconcileStep::MoveLeader { from, to } => format!("Transferring leadership from {from} to {to}"),
         ReconcileStep::UpdatePeerUrls { ordinal, .. } => {
-            format!("the cluster is told where {} listens", pod(ordinal))
+            format!("Updating the peer URLs of {}", pod(ordinal))
         }
         ReconcileStep::ExpandPvcs { ordinals, bytes } => {
             format!(
-                "{} volumes are expanded to {}",
+                "Expanding {} volumes to {}",
                 ordinals.len(),
                 to_quantity(*bytes).0
             )
         }
-        ReconcileStep::RecreateStatefulSet { .. } => "the StatefulSet is made again around its pods".to_owned(),
-        ReconcileStep::Recover(step) => super::recovery::describe_recovery_step(step, wanted),
-        ReconcileStep::Wait { blocker: on } => describe_blocker(on, wanted),
+        ReconcileStep::RecreateStatefulSet { .. } => "Recreating StatefulSet, keeping its pods".to_owned(),
+        ReconcileStep::Recover(step) => super::recovery::describe_recovery_step(step, desired),
+        ReconcileStep::Wait { blocker: on } => describe_blocker(on, desired),
     }
 }
 
-/// What is waited for.
-pub fn describe_blocker(on: &Blocker, wanted: &DesiredState) -> String {
-    let pod = |ordinal: &Ordinal| wanted.pod_name(*ordinal);
-    match on {
-        Blocker::StatefulSetUnobserved => "waits for the controller of StatefulSets".to_owned(),
-        Blocker::PodMissing { ordinal } => format!("waits for {} to come back", pod(ordinal)),
+pub fn describe_blocker(blocker: &Blocker, desired: &DesiredState) -> String {
+    let pod = |ordinal: &Ordinal| desired.pod_name(*ordinal);
+    match blocker {
+        Blocker::StatefulSetUnobserved => "Waiting for the StatefulSet controller to observe the latest change".to_owned(),
+        Blocker::PodMissing { ordinal } => format!("Waiting for pod {} to be recreated", pod(ordinal)),
         Blocker::UpdatedMemberUnhealthy { ordinal } => format!(
-            "waits for {}, which was updated and is not well",
+            "Waiting for updated member {} to become healthy",
             pod(ordinal)
         ),
         Blocker::MemberUnhealthy { ordinal } => {
-            format!("waits for {}, which is not well", pod(ordinal))
+            format!("Waiting for member {} to become healthy", pod(ordinal))
         }
         Blocker::ForeignMemberUnhealthy { member } => {
-            format!("waits for member {member}, which is not well")
+            format!("Waiting for member {member}, which has no pod here, to become healthy")
         }
-        Blocker::LearnerLagging { ordinal } => format!("waits for {} to catch up", pod(ordinal)),
+        Blocker::LearnerLagging { ordinal } => format!("Waiting for learner {} to catch up", pod(ordinal)),
+        // etcd allows one learner at a time, whoever added it.
         Blocker::ForeignLearner { member } => {
-            format!("waits for learner {member}, which is none of this Etcd's")
+            format!("Waiting for learner {member}, which does not belong to this Etcd, to be promoted or removed")
         }
-        Blocker::NoQuorum => "waits for a quorum of members to answer".to_owned(),
+        Blocker::NoQuorum => "Waiting for a quorum of members to respond".to_owned(),
         Blocker::QuorumAtRisk {
             ordinal,
-            healthy: well,
+            healthy: healthy_count,
             voters,
         } => format!(
-            "refuses to remove {}: {well} of the {voters} members left would be healthy, which is no quorum",
+            "Blocked: removing {} would lose quorum, {healthy_count} of {voters} remaining members healthy",
             pod(ordinal)
         ),
         Blocker::SnapshotRunning { before } => {
-            format!("waits for the snapshot before {}", describe_change(*before))
+            format!("{} pending: waiting for the full snapshot", describe_change(*before))
         }
-        Blocker::SnapshotFailed { before, reason: why, .. } => {
+        Blocker::SnapshotFailed { before, reason: cause, .. } => {
             format!(
-                "there is no {} without a snapshot, which failed: {why} (the annotation {WITHOUT_SNAPSHOT}={} goes on without it)",
+                "{} blocked: snapshot failed: {cause} (annotate {WITHOUT_SNAPSHOT}={} to continue without a snapshot)",
                 describe_change(*before),
-                wanted.generation
+                desired.generation
             )
         }
         Blocker::PvcTerminating { ordinal } => {
-            format!("waits for the old volume claim of {} to go", pod(ordinal))
+            format!("Waiting for the old PVC of {} to terminate", pod(ordinal))
         }
-        Blocker::AdoptionRefused => "leaves what etcd-druid made as it is: the etcd that is asked for cannot follow the one that runs".to_owned(),
-        Blocker::StatefulSetTerminating => "waits for the old StatefulSet to go".to_owned(),
-        Blocker::Bootstrapping => "waits for the cluster to come up for the first time".to_owned(),
-        Blocker::RecoveryBlocked(hold) => super::recovery::describe_recovery_blocker(hold, wanted),
+        Blocker::AdoptionRefused => "Adoption blocked: the requested etcd version cannot follow the running one; objects created by etcd-druid stay unchanged".to_owned(),
+        Blocker::StatefulSetTerminating => "Waiting for the old StatefulSet to terminate".to_owned(),
+        Blocker::Bootstrapping => "Waiting for the cluster to bootstrap".to_owned(),
+        Blocker::RecoveryBlocked(hold) => super::recovery::describe_recovery_blocker(hold, desired),
     }
 }
 
-/// What was asked for and is not given.
 pub fn describe_refusal(refusal: &SpecRefusal) -> String {
     match refusal {
-        SpecRefusal::InvalidReplicas { replicas } => format!("spec.replicas is {replicas}: a cluster has no members or some, and at most {MAX_MEMBERS}"),
-        SpecRefusal::VolumeShrink { current_bytes: have, requested_bytes: want } => format!(
-            "spec.storageCapacity is {}, and volumes of {} do not shrink",
-            to_quantity(*want).0,
-            to_quantity(*have).0
+        SpecRefusal::InvalidReplicas { replicas } => format!("spec.replicas must be between 0 and {MAX_MEMBERS}, not {replicas}"),
+        SpecRefusal::VolumeShrink { current_bytes: current, requested_bytes: requested } => format!(
+            "spec.storageCapacity {} is smaller than the volumes of {}: volumes cannot shrink",
+            to_quantity(*requested).0,
+            to_quantity(*current).0
         ),
-        SpecRefusal::VolumeExpansion { reason: why } => format!("the volumes cannot be expanded: {why}"),
-        SpecRefusal::Upgrade { from, to, rule } => format!("etcd {to} cannot follow {from}: {}", describe_upgrade_rule(*rule)),
-        SpecRefusal::ExternalMembers => "members at addresses of somebody else are left alone by this version".to_owned(),
+        SpecRefusal::VolumeExpansion { reason: cause } => format!("Volumes cannot be expanded: {cause}"),
+        SpecRefusal::Upgrade { from, to, rule } => format!("Upgrade refused: etcd {to} cannot follow {from}: {}", describe_upgrade_rule(*rule)),
+        SpecRefusal::ExternalMembers => "spec.externallyManagedMemberAddresses is not supported: externally managed members are not reconciled".to_owned(),
         SpecRefusal::ReconcileNotRequested { generation } => format!(
-            "generation {generation} of the spec waits for the annotation druid.gardener.cloud/operation=reconcile"
+            "Spec change pending: annotate druid.gardener.cloud/operation=reconcile to apply generation {generation}"
         ),
-        SpecRefusal::ManuallyStopped => format!("the pods were stopped by hand, and stay so while there is the annotation {DISABLE_COMPONENT_PROTECTION}"),
+        SpecRefusal::ManuallyStopped => format!("StatefulSet scaled to 0 manually: pods stay stopped while the annotation {DISABLE_COMPONENT_PROTECTION} is set"),
         SpecRefusal::Suspended => {
-            "reconciliation is suspended by the annotation druid.gardener.cloud/suspend-etcd-spec-reconcile".to_owned()
+            "Reconciliation suspended by the annotation druid.gardener.cloud/suspend-etcd-spec-reconcile".to_owned()
         }
     }
 }
 
 fn describe_upgrade_rule(rule: UpgradeRule) -> &'static str {
     match rule {
-        UpgradeRule::OneMinor => "one minor version at a time",
-        UpgradeRule::MinPatchFirst => "3.6 follows 3.5.26 or later",
-        UpgradeRule::NoDowngrade => "an older minor version is not installed over a newer one",
-        UpgradeRule::SameMajor => "another major version",
+        UpgradeRule::OneMinor => "upgrade one minor version at a time",
+        UpgradeRule::MinPatchFirst => "an upgrade to 3.6 requires 3.5.26 or later",
+        UpgradeRule::NoDowngrade => "downgrades to an older minor version are not supported",
+        UpgradeRule::SameMajor => "changes of the major version are not supported",
     }
 }
 
 fn describe_change(change: DisruptiveChange) -> &'static str {
     match change {
-        DisruptiveChange::Hibernation => "hibernation",
-        DisruptiveChange::Upgrade => "upgrade of etcd",
-        DisruptiveChange::Rollout => "rollout",
+        DisruptiveChange::Hibernation => "Hibernation",
+        DisruptiveChange::Upgrade => "Upgrade",
+        DisruptiveChange::Rollout => "Rollout",
     }
 }
 
-fn describe_pod_deletion(because: PodDeletionReason) -> &'static str {
-    match because {
-        PodDeletionReason::OutdatedAndUnhealthy => "it is out of date and takes no part",
-        PodDeletionReason::Outdated => "it is out of date",
-        PodDeletionReason::VolumeLost => "its volume is gone",
-        PodDeletionReason::MemberRemoved => "its member was removed from the cluster",
-        PodDeletionReason::CrashLooping => "etcd ends again and again, so its data is checked again",
+fn describe_pod_deletion(cause: PodDeletionReason) -> &'static str {
+    match cause {
+        PodDeletionReason::OutdatedAndUnhealthy => "outdated and unhealthy",
+        PodDeletionReason::Outdated => "outdated",
+        PodDeletionReason::VolumeLost => "volume lost",
+        PodDeletionReason::MemberRemoved => "member removed from the cluster",
+        // Only the init container of a new pod checks the data directory.
+        PodDeletionReason::CrashLooping => "etcd is crash-looping, data must be checked again",
     }
 }
 
-fn describe_pvc_deletion(because: PvcDeletionReason) -> &'static str {
-    match because {
-        PvcDeletionReason::Corrupt => "its data is proven to be damaged",
-        PvcDeletionReason::Foreign => "its data is of a member that was removed",
-        PvcDeletionReason::VolumeLost => "its volume is gone",
-        PvcDeletionReason::LeftByScaleIn => "a removed member left it behind",
+fn describe_pvc_deletion(cause: PvcDeletionReason) -> &'static str {
+    match cause {
+        PvcDeletionReason::Corrupt => "data corrupt",
+        PvcDeletionReason::Foreign => "data belongs to a removed member or another cluster",
+        PvcDeletionReason::VolumeLost => "volume lost",
+        PvcDeletionReason::LeftByScaleIn => "left by a scale-in",
     }
 }
 
-fn describe_member_removal(because: MemberRemovalReason) -> &'static str {
-    match because {
-        MemberRemovalReason::ScaleIn => "fewer members are wanted",
-        MemberRemovalReason::DataLost => "its data is lost",
+fn describe_member_removal(cause: MemberRemovalReason) -> &'static str {
+    match cause {
+        MemberRemovalReason::ScaleIn => "scale-in",
+        MemberRemovalReason::DataLost => "data lost",
     }
 }

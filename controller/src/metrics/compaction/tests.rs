@@ -27,7 +27,7 @@ impl TestMetrics {
         TextEncoder::new().encode_to_string(&families).unwrap()
     }
 
-    /// What a series of a namespace says, if it is there.
+    /// Value of a gauge; `None` without the series.
     fn read_gauge(&self, name: &str, namespace: &str) -> Option<i64> {
         let series = format!("{name}{{etcd_namespace=\"{namespace}\"}} ");
         let text = self.render();
@@ -45,37 +45,37 @@ fn key(namespace: &str, name: &str) -> EtcdKey {
 
 #[test]
 fn a_namespace_shows_the_etcd_with_most_changes_whoever_was_looked_at_last() {
-    let measured = TestMetrics::new();
+    let metrics = TestMetrics::new();
     let (main, events, other) = (key("a", "main"), key("a", "events"), key("b", "main"));
-    measured.compaction.set_delta_events(&main, Some(70));
-    measured.compaction.set_delta_events(&events, Some(5));
-    measured.compaction.set_delta_events(&other, Some(3));
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "a"), Some(70));
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "b"), Some(3));
+    metrics.compaction.set_delta_events(&main, Some(70));
+    metrics.compaction.set_delta_events(&events, Some(5));
+    metrics.compaction.set_delta_events(&other, Some(3));
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "a"), Some(70));
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "b"), Some(3));
 
-    measured.compaction.set_delta_events(&main, Some(2)); // a full snapshot was taken
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "a"), Some(5));
-    measured.compaction.set_delta_events(&events, None);
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "a"), Some(2));
-    measured.compaction.set_delta_events(&main, None);
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "a"), None, "nobody knows");
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "b"), Some(3));
+    metrics.compaction.set_delta_events(&main, Some(2)); // a full snapshot was taken
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "a"), Some(5));
+    metrics.compaction.set_delta_events(&events, None);
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "a"), Some(2));
+    metrics.compaction.set_delta_events(&main, None);
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "a"), None, "all unknown");
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "b"), Some(3));
 }
 
 #[test]
 fn an_etcd_that_is_gone_does_not_count() {
-    let measured = TestMetrics::new();
+    let metrics = TestMetrics::new();
     let (main, events) = (key("a", "main"), key("a", "events"));
-    measured.compaction.set_delta_events(&main, Some(70));
-    measured.compaction.set_delta_events(&events, Some(5));
-    measured.compaction.set_running(&main, 1);
-    measured.compaction.remove_etcd(&main);
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "a"), Some(5));
-    let running = measured.read_gauge("etcddruid_compaction_jobs_current", "a");
-    assert_eq!(running, Some(1), "of a namespace that still has an Etcd");
+    metrics.compaction.set_delta_events(&main, Some(70));
+    metrics.compaction.set_delta_events(&events, Some(5));
+    metrics.compaction.set_running(&main, 1);
+    metrics.compaction.remove_etcd(&main);
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "a"), Some(5));
+    let running = metrics.read_gauge("etcddruid_compaction_jobs_current", "a");
+    assert_eq!(running, Some(1), "the namespace still has an Etcd");
 }
 
-/// Every way a Job ends.
+/// Every final state of a Job.
 fn list_end_states() -> Vec<JobState> {
     let at = Timestamp::UNIX_EPOCH;
     let failed = FailureClass::ALL.map(|class| JobState::Failed {
@@ -96,25 +96,25 @@ fn list_end_states() -> Vec<JobState> {
 
 #[test]
 fn nothing_is_left_of_a_namespace_whose_last_etcd_is_gone() {
-    let measured = TestMetrics::new();
+    let metrics = TestMetrics::new();
     let (main, without_backup) = (key("a", "main"), key("a", "events"));
-    measured.compaction.add_etcd(&without_backup);
-    measured.compaction.set_delta_events(&main, Some(70));
-    measured.compaction.set_running(&main, 1);
-    measured.compaction.record_fallback_snapshot(&main, true);
-    measured.compaction.record_fallback_snapshot(&main, false);
+    metrics.compaction.add_etcd(&without_backup);
+    metrics.compaction.set_delta_events(&main, Some(70));
+    metrics.compaction.set_running(&main, 1);
+    metrics.compaction.record_fallback_snapshot(&main, true);
+    metrics.compaction.record_fallback_snapshot(&main, false);
     for end in list_end_states() {
-        let took = Some(Duration::from_secs(1));
-        measured.compaction.record_job_end(&main, &end, took);
+        let duration = Some(Duration::from_secs(1));
+        metrics.compaction.record_job_end(&main, &end, duration);
     }
-    measured.compaction.remove_etcd(&main);
-    assert_eq!(measured.read_gauge(DELTA_EVENTS, "a"), None, "the other has no backup");
-    assert!(measured.render().contains("etcddruid_compaction_jobs_total{"));
+    metrics.compaction.remove_etcd(&main);
+    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "a"), None, "the other Etcd has no backup");
+    assert!(metrics.render().contains("etcddruid_compaction_jobs_total{"));
 
-    measured.compaction.remove_etcd(&without_backup);
-    measured.compaction.record_fallback_snapshot(&main, true); // asked for before it went
-    assert_eq!(measured.render(), "");
-    assert!(measured.compaction.lock().is_empty());
+    metrics.compaction.remove_etcd(&without_backup);
+    metrics.compaction.record_fallback_snapshot(&main, true); // requested before the deletion
+    assert_eq!(metrics.render(), "");
+    assert!(metrics.compaction.lock().is_empty());
 }
 
 #[test]
