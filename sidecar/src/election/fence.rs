@@ -1,4 +1,4 @@
-//! The last look before something is written.
+//! Confirms leadership right before an object becomes visible.
 
 use std::time::Duration;
 
@@ -6,40 +6,36 @@ use super::poll::{OnStop, OnStopCell};
 use crate::etcd::{EtcdClient, EtcdError};
 use crate::state::MemberStatus;
 
-/// Why nothing may be written.
+/// Why an object must not be completed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaderFenceError {
-    /// The own member does not lead any more.
-    #[error("the own member does not lead any more")]
+    #[error("own etcd member is not the leader any more")]
     NotLeading,
-    /// Nobody can tell.
-    #[error("leadership cannot be confirmed")]
+    #[error("leadership not confirmed by a quorum")]
     Unconfirmed {
-        /// What etcd said.
         source: EtcdError,
     },
 }
 
 impl LeaderFenceError {
-    /// Whether the own member says itself that it does not lead.
+    /// Whether the own member reported that it does not lead.
     pub fn is_not_leading(&self) -> bool {
         matches!(self, Self::NotLeading)
     }
 }
 
-/// Asks once more whether this sidecar leads: an object is completed only behind a fence.
+/// Checks leadership. Every object is completed only after this check.
 #[derive(Clone)]
 pub struct LeaderFence {
-    /// The etcd beside this sidecar.
     pub etcd: EtcdClient,
-    /// How long to wait for an answer.
+    /// Timeout of each request to etcd.
     pub timeout: Duration,
     on_stop: OnStopCell,
 }
 
 impl LeaderFence {
-    /// A fence for whoever leads.
+    /// Passes only while the own member leads.
     pub fn new(etcd: EtcdClient, patience: Duration) -> Self {
         Self {
             etcd,
@@ -48,8 +44,8 @@ impl LeaderFence {
         }
     }
 
-    /// A fence that also lets those pass whom the note tells to store what they have. What was captured is committed,
-    /// whoever leads now; a successor that captures it again only repeats it.
+    /// Also passes after a transfer of leadership, if the session is told to store its remaining events. Captured events
+    /// are committed whoever leads now; a new leader that captures them again only duplicates them.
     #[must_use]
     pub fn with_on_stop(&self, farewell: OnStopCell) -> Self {
         Self {
@@ -58,7 +54,7 @@ impl LeaderFence {
         }
     }
 
-    /// Passes only while the own member leads, or has just handed over, and a quorum agrees.
+    /// Passes only while the own member leads, or has just transferred leadership, and a quorum confirms.
     pub async fn check(&self) -> Result<(), LeaderFenceError> {
         let unconfirmed = |source| LeaderFenceError::Unconfirmed { source };
         let member_status = self.etcd.fetch_status(self.timeout).await.map_err(unconfirmed)?;
@@ -75,6 +71,7 @@ fn can_write(member_status: &MemberStatus, is_leaving: bool) -> bool {
     match member_status.leader {
         _ if member_status.is_learner => false,
         Some(leader) => leader == member_status.member || is_leaving,
+        // Without a leader nothing can be confirmed.
         None => false,
     }
 }

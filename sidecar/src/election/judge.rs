@@ -1,36 +1,34 @@
-//! From what etcd answered to what this sidecar is. Pure.
+//! Derives the role of this sidecar from etcd's answers. Pure.
 
 use mainstay_ids::Revision;
 
 use crate::state::{MemberStatus, SidecarRole};
 
-/// What one poll found out.
+/// Result of one poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
     /// The own member did not answer.
     NoAnswer,
-    /// It answered, and claims nothing that needs proof.
+    /// It answered and does not claim to lead.
     NotLeading(MemberStatus),
-    /// It claims to lead, and a quorum agreed up to this revision.
+    /// It claims to lead, and a linearizable read at this revision confirmed it.
     ConfirmedLeader(MemberStatus, Revision),
-    /// It claims to lead, and no quorum answered.
+    /// It claims to lead, but no quorum answered.
     UnconfirmedLeader(MemberStatus),
 }
 
-/// What changed with a poll.
+/// Change of leadership between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeadershipChange {
-    /// Nothing that matters here.
     None,
-    /// Leadership begins.
     Acquired,
-    /// Leadership ended, and the cluster works: what was captured may still be stored.
+    /// Another member leads and the cluster works: captured events may still be stored.
     Transferred,
-    /// Leadership ended, or cannot be proven: nothing more is written.
+    /// Leadership ended or cannot be confirmed: nothing more is written.
     Lost,
 }
 
-/// What the evidence makes this sidecar.
+/// Derives the role from a poll.
 pub fn decide_role(evidence: &PollOutcome) -> SidecarRole {
     match evidence {
         PollOutcome::NoAnswer | PollOutcome::UnconfirmedLeader(_) => SidecarRole::Unknown,
@@ -41,7 +39,7 @@ pub fn decide_role(evidence: &PollOutcome) -> SidecarRole {
     }
 }
 
-/// What a new standing means for the session.
+/// Derives the change of leadership from two roles.
 pub fn detect_leadership_change(before: SidecarRole, now: SidecarRole) -> LeadershipChange {
     match (before, now) {
         (SidecarRole::Leader, SidecarRole::Leader) => LeadershipChange::None,

@@ -1,13 +1,13 @@
-//! Who takes the backups: the sidecar whose own member leads etcd, and can prove it.
+//! Elects the sidecar that takes the backups: the one whose own member leads etcd, confirmed by a quorum.
 //!
 //! ```text
-//! every poll:  sight ─► claims to lead? ─► confirm (a quorum answers) ─► judge ─► change ─► session starts or stops
+//! every poll:  status ─► claims to lead? ─► confirm (quorum read) ─► judge ─► change ─► session starts or stops
 //! ```
 //!
-//! No object is used for the election. **Holds**: a member cut off from its quorum never leads, because its
-//! linearizable read fails; at most one session runs in a process; a session is over before the next one starts.
-//! Two sidecars may lead for a moment around a change: objects are only created, and overlapping events are
-//! skipped by every reader, so that is harmless.
+//! No Kubernetes object is used for the election. **Invariants**: a member cut off from its quorum never leads, because
+//! its linearizable read fails; at most one session runs in a process; a session ends before the next one starts.
+//! Two sidecars may lead for a moment around a change. That is harmless: objects are created and never overwritten, and
+//! every reader skips overlapping events.
 
 mod fence;
 mod judge;

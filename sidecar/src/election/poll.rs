@@ -1,4 +1,4 @@
-//! The loop around the election: ask, judge, start and stop the session.
+//! Election loop: polls etcd, derives the role, starts and stops the session.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::etcd::EtcdClient;
 use crate::metrics::SidecarMetrics;
 use crate::state::{StateSender, SidecarRole};
 
-/// How often the election looks, and how long it waits for an answer.
+/// Timing of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElectionTiming {
-    /// Between two polls.
+    /// Interval between polls.
     pub poll_interval: Duration,
-    /// For one answer of etcd.
+    /// Timeout of one request to etcd.
     pub timeout: Duration,
 }
 
 impl ElectionTiming {
-    /// Looks several times per re-election period, so that a hand-over fits into one; etcd's own election
-    /// needs a second or two, and a poll costs it microseconds.
+    /// Polls several times per re-election period, so that a change of leadership is handled within one. etcd's own
+    /// election takes a second or two, and a poll costs it microseconds.
     pub fn from_period(period: Duration, request_timeout: Duration) -> Self {
         Self {
             poll_interval: (period / 5).clamp(Duration::from_millis(100), Duration::from_secs(1)),
@@ -32,22 +32,22 @@ impl ElectionTiming {
     }
 }
 
-/// How a session is to end.
+/// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStop {
-    /// Store what was captured, then end.
+    /// Store the captured events first.
     Store,
-    /// End now: what is not stored yet is the next leader's.
+    /// End at once: the next leader captures what is not stored.
     Discard,
 }
 
-/// What a leader does. It ends soon after the token says so, in the way [`OnStop`] says.
+/// Work of a leader. It ends soon after its token is cancelled, as [`OnStop`] specifies.
 pub trait LeaderSession: Send + Sync + 'static {
-    /// Starts leading.
+    /// Starts the session.
     fn start(&self, stop: CancellationToken, farewell: OnStopCell) -> JoinHandle<()>;
 }
 
-/// Where a session that is told to stop finds out how.
+/// Tells a stopped session how to end; set before its token is cancelled.
 pub type OnStopCell = std::sync::Arc<std::sync::OnceLock<OnStop>>;
 
 struct RunningSession {
@@ -58,20 +58,15 @@ struct RunningSession {
 
 /// The election of one sidecar.
 pub struct BackupElection<S> {
-    /// The etcd beside it.
     pub etcd: EtcdClient,
-    /// How often to look.
     pub timing: ElectionTiming,
-    /// Where the outcome is written.
     pub state_tx: StateSender,
-    /// What a leader does.
     pub session: S,
-    /// What is measured.
     pub metrics: SidecarMetrics,
 }
 
 impl<S: LeaderSession> BackupElection<S> {
-    /// Polls until cancelled; then ends the session in an orderly way.
+    /// Polls until cancelled; then stops the session, which stores its captured events.
     pub async fn run(self, cancel: CancellationToken) {
         let mut running: Option<RunningSession> = None;
         let mut ticker = tokio::time::interval(self.timing.poll_interval);
@@ -89,32 +84,35 @@ impl<S: LeaderSession> BackupElection<S> {
                 LeadershipChange::None => self.restart_if_ended(&mut running),
                 LeadershipChange::Acquired => running = Some(self.start_session()),
                 LeadershipChange::Transferred => stop_session(running.take(), OnStop::Store).await,
+                // Without a quorum another member may lead already, so nothing more is written.
                 LeadershipChange::Lost => stop_session(running.take(), OnStop::Discard).await,
             }
             if before != now {
-                info!(from = before.as_str(), to = now.as_str(), "standing changed");
+                info!(from = before.as_str(), to = now.as_str(), "role changed");
                 self.metrics.record_role_change(now);
             }
         }
+        // The fence still decides whether the remaining events may be stored.
         stop_session(running, OnStop::Store).await;
     }
 
-    /// Asks the own member, and the quorum when the member claims to lead.
+    /// Reads the status of the own member, and confirms with a quorum if the member claims to lead.
     async fn poll(&self) -> PollOutcome {
         let member_status = match self.etcd.fetch_status(self.timing.timeout).await {
             Ok(member_status) => member_status,
             Err(error) => {
-                debug!(error = %ErrorChain(&error), "etcd does not answer");
+                debug!(error = %ErrorChain(&error), "no status from the own etcd member");
                 return PollOutcome::NoAnswer;
             }
         };
         if member_status.leader != Some(member_status.member) || member_status.is_learner {
             return PollOutcome::NotLeading(member_status);
         }
+        // A partitioned leader still reports itself as leader until its election timeout; only a quorum read proves it.
         match self.etcd.read_quorum_revision(self.timing.timeout).await {
             Ok(revision) => PollOutcome::ConfirmedLeader(member_status, revision),
             Err(error) => {
-                warn!(error = %ErrorChain(&error), "the own member says it leads, and that cannot be confirmed");
+                warn!(error = %ErrorChain(&error), "own etcd member claims to lead, but no quorum confirms it");
                 PollOutcome::UnconfirmedLeader(member_status)
             }
         }
@@ -139,13 +137,13 @@ impl<S: LeaderSession> BackupElection<S> {
         });
     }
 
-    /// A session never ends by itself; one that did took a defect with it, and backups go on.
+    /// Restarts a session that ended by itself, which only a defect can cause, so that backups continue.
     fn restart_if_ended(&self, running: &mut Option<RunningSession>) {
         if running
             .as_ref()
             .is_some_and(|session| session.task.is_finished())
         {
-            error!("the session ended unasked, a new one begins");
+            error!("backup session ended unexpectedly, restarting it");
             *running = Some(self.start_session());
         }
     }
@@ -162,7 +160,7 @@ impl<S: LeaderSession> BackupElection<S> {
     }
 }
 
-/// Ends a session and waits for its end: the next one must not meet it.
+/// Stops a session and waits for its end, so that two sessions never overlap.
 async fn stop_session(running: Option<RunningSession>, farewell: OnStop) {
     let Some(RunningSession {
         task,
@@ -172,10 +170,10 @@ async fn stop_session(running: Option<RunningSession>, farewell: OnStop) {
     else {
         return;
     };
-    let _ = note.set(farewell); // nobody else sets it
+    let _ = note.set(farewell); // set only here
     stop.cancel();
     if let Err(error) = task.await {
-        warn!(error = %error, "the session did not end in an orderly way");
+        warn!(error = %error, "backup session task failed");
     }
 }
 

@@ -1,18 +1,18 @@
-//! A full snapshot, in one stream from etcd into the store.
+//! Takes a full snapshot: one stream from etcd to the store, without a temporary file.
 //!
 //! ```text
-//! confirm ─► name ─► Snapshot RPC ─► queue ─► threads: hash, compress ─► parts in flight ─► trailer right?
-//!                        │ first piece                                                        fence ─► complete
+//! confirm ─► name ─► Snapshot RPC ─► queue ─► threads: hash, compress ─► parts in flight ─► hash valid?
+//!                        │ first chunk                                                        fence ─► complete
 //!                        └─► "store the deltas up to here" ───────────────────► stored?
 //! ```
 //!
-//! **Holds**: no temporary file; memory is the queue, the compressor and the parts in flight, whatever the size of
-//! the database; an object is completed only when its own hash is right and this sidecar still leads, otherwise the
-//! upload is aborted and nothing is visible. The name carries a revision the database has for certain; its content
-//! may be newer, so the deltas around it overlap it and never leave a hole; those up to it are stored first, unless the store
-//! keeps them waiting for long.
+//! **Invariants**: memory is bounded by the queue, the compressor and the parts in flight, whatever the size of the
+//! database. An object is completed only if its hash is valid and this sidecar still leads; otherwise the upload is
+//! aborted and nothing becomes visible. The name carries a revision that the database certainly contains. The content may
+//! be newer, so deltas overlap the snapshot and never leave a gap. Deltas up to the snapshot are stored before it, unless
+//! that takes too long.
 //!
-//! **After a crash**: no object.
+//! **After a crash**: no object is visible.
 
 mod pour;
 mod sink;

@@ -1,4 +1,4 @@
-//! From pieces of a snapshot to compressed bytes, hash verified on the way. Blocking.
+//! Compresses the chunks of a snapshot and verifies its hash. Blocking.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,63 +9,53 @@ use bytes::Bytes;
 use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions, OpenStreamError};
 use sha2::{Digest, Sha256};
 
-/// Batches that wait to be hashed.
+/// Batches that may queue for hashing.
 const BATCHES_TO_HASH: usize = 2;
-/// Length of the SHA-256 behind the database.
+/// Length of the SHA-256 at the end of a snapshot.
 const TRAILER_BYTES: usize = 32;
-/// A database file is made of whole pages of at least this size.
+/// Database size is a multiple of this.
 const BLOCK_BYTES: u64 = 512;
 
-/// Why a stream is no snapshot.
+/// Why streaming a snapshot failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotStreamError {
-    /// The stream broke off.
-    #[error("the snapshot stream broke off after {read} bytes")]
+    #[error("snapshot stream from etcd ended after {read} bytes")]
     Broken {
-        /// Bytes that arrived.
         read: u64,
     },
-    /// The compression cannot be set up.
-    #[error("open the compression of a full snapshot")]
+    #[error("set up the compression of a full snapshot")]
     Open {
-        /// What it said.
         source: OpenStreamError,
     },
-    /// The bytes cannot be passed on.
-    #[error("pass on the snapshot after {read} bytes")]
+    #[error("upload the snapshot after {read} bytes")]
     Write {
-        /// Bytes that arrived.
         read: u64,
-        /// What the sink said.
         source: io::Error,
     },
-    /// Not a database with a hash behind it.
-    #[error("the snapshot has {read} bytes, which is no database with a hash behind it")]
+    /// etcd sends a multiple of 512 bytes plus a 32-byte hash.
+    #[error("invalid snapshot length {read}: must be a multiple of 512 bytes plus a 32-byte hash")]
     Length {
-        /// Bytes that arrived.
         read: u64,
     },
-    /// The content is not what etcd sent.
-    #[error("the hash behind the {read} bytes of the snapshot differs from their content")]
+    #[error("snapshot checksum mismatch over {read} bytes")]
     Hash {
-        /// Bytes that arrived.
         read: u64,
     },
 }
 
-/// What was poured.
+/// Result of streaming a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamedSnapshot {
-    /// Bytes before compression, the hash included.
+    /// Bytes before compression, including the hash.
     pub raw_bytes: u64,
 }
 
-/// Pieces that change threads together: waking one costs as much as compressing a piece.
+/// Chunks passed between threads together: waking a thread costs as much as compressing a chunk.
 pub(super) type ChunkBatch = Arc<[Bytes]>;
 
-/// Passes pieces on into `sink`, compressed. `next` gives `None` at the end, and an error when the stream broke off. The hash
-/// is computed meanwhile on a thread of its own.
+/// Compresses chunks into `sink`; a second thread computes the hash meanwhile. `next` returns `None` at the end, and an
+/// error if the stream broke.
 pub fn compress_snapshot<W: Write>(
     next: impl FnMut() -> Option<Result<ChunkBatch, ()>>,
     compression: &Compression,
@@ -90,6 +80,7 @@ pub fn compress_snapshot<W: Write>(
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let read = trailer.read;
+        // Verify before the encoder writes its end: an unfinished stream cannot pass for a snapshot.
         trailer.verify()?;
         encoder
             .finish()
@@ -98,7 +89,7 @@ pub fn compress_snapshot<W: Write>(
     })
 }
 
-/// Compresses every piece, and passes each on to be hashed.
+/// Compresses every chunk and passes it to the hashing thread.
 fn compress_chunks<W: Write>(
     mut next: impl FnMut() -> Option<Result<ChunkBatch, ()>>,
     mut encoder: StreamEncoder<W>,
@@ -107,7 +98,7 @@ fn compress_chunks<W: Write>(
     let mut read: u64 = 0;
     while let Some(batch) = next() {
         let batch = batch.map_err(|()| SnapshotStreamError::Broken { read })?;
-        // Whoever hashes goes on until this end is dropped.
+        // Cannot fail: the hashing thread receives until `hash` is dropped.
         hash.send(Arc::clone(&batch)).ok();
         for piece in &*batch {
             encoder
@@ -120,7 +111,7 @@ fn compress_chunks<W: Write>(
     Ok(encoder)
 }
 
-/// Hashes everything but the last 32 bytes, whichever those turn out to be.
+/// Hashes everything but the last 32 bytes, which are the hash itself; only the end of the stream shows which they are.
 #[derive(Default)]
 struct TrailerHasher {
     hash: Sha256,
@@ -179,7 +170,7 @@ mod tests {
         let bytes = snapshot_bytes(5);
         for piece in [1, 7, 31, 32, 33, 512, 544, 1000, 10_000] {
             let poured = compress_in_pieces(&bytes, piece).unwrap();
-            assert_eq!(poured.raw_bytes, bytes.len() as u64, "pieces of {piece}");
+            assert_eq!(poured.raw_bytes, bytes.len() as u64, "chunks of {piece}");
         }
     }
 

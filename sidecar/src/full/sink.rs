@@ -1,4 +1,4 @@
-//! An upload as the thread that compresses writes it.
+//! Blocking writer into an asynchronous upload, for the compressing thread.
 
 use std::io::{self, Write};
 
@@ -7,8 +7,8 @@ use mainstay_store::{StoreError, Upload};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// Blocks while the store is slow, but not after it was told to stop: a snapshot that is given up leaves no thread behind,
-/// and with it the memory of its upload.
+/// Blocks while the store is slow, but not after `stop`: an aborted snapshot leaves no blocked thread behind, nor the
+/// memory of its upload.
 pub(super) struct UploadSink {
     upload: Upload,
     runtime: Handle,
@@ -16,7 +16,7 @@ pub(super) struct UploadSink {
 }
 
 impl UploadSink {
-    /// To be made where the runtime is, and written to where blocking is allowed.
+    /// Must be called on the runtime; writes must happen where blocking is allowed.
     pub(super) fn new(upload: Upload, stop: CancellationToken) -> Self {
         let runtime = Handle::current();
         Self {
@@ -26,7 +26,7 @@ impl UploadSink {
         }
     }
 
-    /// The upload itself, to be finished or aborted.
+    /// Returns the upload, to be finished or aborted.
     pub(super) fn into_upload(self) -> Upload {
         self.upload
     }
@@ -45,7 +45,7 @@ impl Write for UploadSink {
         Ok(bytes.len())
     }
 
-    /// Does nothing: the upload sends a part when it is full, and the rest at its end.
+    /// Does nothing: the upload sends each part when it is full, and the rest when it is finished.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -62,7 +62,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_snapshot_that_is_given_up_does_not_wait_for_a_silent_store() {
-        // Connections are taken by the kernel, and never answered.
+        // The kernel accepts connections; nothing ever answers them.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = StoreConfig::new(StorageProvider::S3, "bucket");
         let address = format!("http://{}", silent.local_addr().unwrap());
@@ -93,7 +93,7 @@ mod tests {
         is_full.await.unwrap();
         stop.cancel();
         let ended = tokio::time::timeout(Duration::from_mins(1), writing).await;
-        let kind = ended.expect("it waits for the store").unwrap();
+        let kind = ended.expect("the write still waits for the store").unwrap();
         assert_eq!(kind, io::ErrorKind::BrokenPipe);
     }
 }

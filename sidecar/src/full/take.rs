@@ -25,73 +25,61 @@ use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
 use crate::state::StoredSnapshot;
 use crate::tail::{DeltaFlusher, PendingFlush};
 
-/// Pieces that are passed on together; etcd sends 32 KiB at a time.
+/// Chunks passed on together; etcd sends 32 KiB at a time.
 const CHUNKS_PER_BATCH: usize = 16;
-/// Batches of them between the stream and the thread that compresses.
+/// Batches queued between the stream and the compressing thread.
 const BATCH_QUEUE_CAPACITY: usize = 3;
-/// How long a snapshot that is whole waits for the deltas up to it.
+/// How long a complete snapshot waits for the deltas up to it.
 const DELTA_FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
-/// A stream that is silent for this long has broken: etcd reads its own disk and memory only.
+/// Silence after which the stream counts as broken: etcd only reads its own disk and memory.
 const STREAM_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How full snapshots are made.
+/// Settings of full snapshots.
 #[derive(Clone, Debug)]
 pub struct FullConfig {
-    /// How objects are compressed.
     pub compression: Compression,
-    /// Threads that compress.
+    /// Compression threads.
     pub threads: NonZeroUsize,
-    /// How long all of it may take.
+    /// Limit for the whole snapshot, including the upload.
     pub timeout: Duration,
 }
 
-/// Why there is no full snapshot.
+/// Why a full snapshot failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FullError {
-    /// etcd did not deliver.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// The store cannot be opened.
     #[error(transparent)]
     BackupStore(#[from] BackupStoreError),
-    /// What etcd delivered is no snapshot, or cannot be passed on.
+    /// The stream was invalid, or could not be compressed or uploaded.
     #[error("stream {name}")]
     Stream {
-        /// The snapshot.
         name: String,
-        /// Why not.
         source: SnapshotStreamError,
     },
-    /// This sidecar leads no more.
-    #[error("{name} is not completed")]
+    /// Leadership was lost or could not be confirmed before the upload was completed.
+    #[error("upload of {name} cancelled")]
     Fenced {
-        /// The snapshot.
         name: String,
-        /// Why not.
         source: LeaderFenceError,
     },
-    /// The store did not take it.
-    #[error("store {name}")]
+    #[error("upload {name}")]
     Store {
-        /// The snapshot.
         name: String,
-        /// What the store said.
         source: StoreError,
     },
-    /// It took too long.
-    #[error("the full snapshot took longer than {} s: see --etcd-snapshot-timeout", limit.as_secs())]
+    #[error("full snapshot not finished within {} s, see --etcd-snapshot-timeout", limit.as_secs())]
     Timeout {
-        /// The limit.
         limit: Duration,
     },
-    /// Whoever took it stopped: the process ends, backups begin anew, or another sidecar takes over.
-    #[error("the full snapshot was given up before its end")]
+    /// The session stopped, restarted, or lost leadership.
+    #[error("full snapshot aborted")]
     Interrupted,
 }
 
 impl FullError {
-    /// One word for metrics.
+    /// Failure class for metrics.
     pub fn class(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "etcd",
@@ -109,34 +97,30 @@ impl FullError {
     }
 }
 
-/// A full snapshot that is in the store.
+/// A stored full snapshot.
 #[derive(Clone, Debug)]
 pub struct UploadedFull {
-    /// The object.
     pub stored: StoredSnapshot,
     /// Bytes before compression.
     pub raw_bytes: u64,
-    /// Parts it was sent in.
+    /// Number of multipart upload parts.
     pub parts: usize,
 }
 
 /// Takes full snapshots.
 #[derive(Clone)]
 pub struct FullSnapshotter {
-    /// Where from.
     pub etcd: EtcdClient,
-    /// Where to.
     pub store: BackupStore,
-    /// What is asked before an object is completed.
+    /// Confirms leadership before an object becomes visible.
     pub fence: LeaderFence,
-    /// How.
     pub config: FullConfig,
-    /// Held while a snapshot is taken; whoever defragments holds it, too.
+    /// One permit: full snapshots and defragmentation exclude each other.
     pub maintenance_lock: Arc<Semaphore>,
 }
 
 impl FullSnapshotter {
-    /// Takes a full snapshot, once. `flusher` is told which deltas to store beside it.
+    /// Takes a full snapshot without retrying. Deltas up to it are requested from `flusher`.
     pub async fn take(
         &self,
         finality: Finality,
@@ -147,6 +131,7 @@ impl FullSnapshotter {
             .acquire()
             .await
             .map_err(|_| FullError::Interrupted)?;
+        // The limit does not include the wait for a running defragmentation.
         let limit = self.config.timeout;
         tokio::time::timeout(limit, self.stream_to_store(finality, flusher))
             .await
@@ -163,6 +148,7 @@ impl FullSnapshotter {
         let name = self.build_name(revision, finality);
         let store = self.store.open().await?;
         let key = object_key(store.prefix(), &name);
+        // Create only: an object of another leader is never overwritten.
         let upload = store.upload(&key, UploadOptions::create_only());
         let upload = upload.map_err(|source| FullError::Store {
             name: name.to_string(),
@@ -174,7 +160,7 @@ impl FullSnapshotter {
         let reading = self.read_stream(send, flusher);
         let (read, poured) = tokio::join!(reading, pouring);
         let (upload, poured) = poured?;
-        // The stream's own error says more than that the pouring missed its end.
+        // The error of the stream is the cause; the writer then only reports a missing end.
         let (flushing, raw_bytes) = match (read, poured) {
             (Ok(flushing), Ok(raw_bytes)) => (flushing, raw_bytes),
             (Err(error), _) => {
@@ -187,7 +173,7 @@ impl FullSnapshotter {
                 return Err(FullError::Stream { name, source });
             }
         };
-        // Once this object is there, the next start begins with it: the way to it has to be stored by then.
+        // The next leader starts at this object once it is visible, so the deltas up to it must be stored before.
         if let Some(flushing) = flushing {
             flushing.wait(DELTA_FLUSH_TIMEOUT).await;
         }
@@ -211,7 +197,7 @@ impl FullSnapshotter {
         name
     }
 
-    /// Reads the stream into the queue. Its first piece means that etcd has fixed the content.
+    /// Reads the stream into the queue.
     async fn read_stream(
         &self,
         send: mpsc::Sender<Result<ChunkBatch, ()>>,
@@ -219,7 +205,7 @@ impl FullSnapshotter {
     ) -> Result<Option<PendingFlush>, EtcdError> {
         let outcome = self.read_chunks(&send, flusher).await;
         if outcome.is_err() {
-            let _ = send.send(Err(())).await; // the pouring may have failed before
+            let _ = send.send(Err(())).await; // the writer may have failed before
         }
         outcome
     }
@@ -237,9 +223,10 @@ impl FullSnapshotter {
         loop {
             let message = with_timeout(STREAM_IDLE_TIMEOUT, EtcdCall::Snapshot, stream.message()).await?;
             let Some(message) = message else {
-                send.send(Ok(batch.into())).await.ok(); // the pouring may have failed, and says why
+                send.send(Ok(batch.into())).await.ok(); // a failed writer reports its own error
                 return Ok(flushing);
             };
+            // The first chunk shows that etcd has fixed the content; it cannot be newer than the revision confirmed now.
             if let Some(flusher) = flusher.take() {
                 let fixed = self.etcd.read_quorum_revision(patience).await?;
                 flushing = Some(flusher.request(fixed).await);
@@ -250,12 +237,12 @@ impl FullSnapshotter {
             }
             let full = batch.drain(..).collect();
             if send.send(Ok(full)).await.is_err() {
-                return Ok(flushing); // the pouring has failed and says why
+                return Ok(flushing); // the failed writer reports its own error
             }
         }
     }
 
-    /// Compresses on a thread of its own and gives the upload back, whatever happened. The thread ends when nobody waits.
+    /// Compresses on a blocking thread and returns the upload in any case. Dropping the future ends the thread.
     async fn compress_and_upload(
         &self,
         mut receive: mpsc::Receiver<Result<ChunkBatch, ()>>,
@@ -282,11 +269,12 @@ impl FullSnapshotter {
         name: &SnapshotName,
     ) -> Result<(ObjectInfo, usize), FullError> {
         let name = name.to_string();
+        // Checked as late as possible: the object becomes visible with `finish`.
         if let Err(source) = self.fence.check().await {
             abort_upload(upload).await;
             return Err(FullError::Fenced { name, source });
         }
-        // In this task: whoever ends it, because leadership is lost, ends the completion as well.
+        // Not in a task of its own: aborting this one when leadership is lost must abort the completion as well.
         let parts = upload.part_count();
         let finished = upload.finish().await;
         let object = finished.map_err(|source| FullError::Store { name, source })?;
@@ -294,10 +282,10 @@ impl FullSnapshotter {
     }
 }
 
-/// Nothing of an upload that is given up becomes visible; parts that cannot be removed stay until the bucket's
-/// lifecycle rule takes them.
+/// Aborts an upload; nothing of it becomes visible. Parts that cannot be removed stay until the bucket's lifecycle rule
+/// deletes them.
 async fn abort_upload(upload: Upload) {
     if let Err(error) = upload.abort().await {
-        tracing::debug!(error = %ErrorChain(&error), "an upload could not be aborted");
+        tracing::debug!(error = %ErrorChain(&error), "failed to abort upload");
     }
 }

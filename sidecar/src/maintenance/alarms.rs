@@ -1,4 +1,4 @@
-//! What the cluster complains about: a value for `/status` and metrics, nothing is disarmed.
+//! Reads the active alarms for `/status` and the metrics. Alarms are never disarmed here.
 
 use etcd_client::{AlarmAction, AlarmType};
 use mainstay_ids::MemberId;
@@ -6,22 +6,21 @@ use serde::Serialize;
 
 use super::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout};
 
-/// The kinds of alarms etcd raises.
+/// Kind of an etcd alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum ClusterAlarmKind {
-    /// The database reached its quota: only reads and deletions work. Compact, defragment, disarm.
+    /// The database reached its quota: etcd accepts reads and deletes only. Fix: compact, defragment, disarm.
     #[serde(rename = "NOSPACE")]
     NoSpace,
-    /// Members do not hold the same data.
+    /// The data of the members differs.
     #[serde(rename = "CORRUPT")]
     Corrupt,
 }
 
 impl ClusterAlarmKind {
-    /// All of them.
     pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
 
-    /// etcd's word, also the label of metrics.
+    /// etcd's name, also the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoSpace => "NOSPACE",
@@ -38,35 +37,33 @@ impl ClusterAlarmKind {
     }
 }
 
-/// An alarm, and who raised it.
+/// An active alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterAlarm {
-    /// What it is.
     pub kind: ClusterAlarmKind,
-    /// Whose it is.
+    /// Member that raised it.
     pub member: MemberId,
 }
 
-/// The alarms of a cluster, in order.
+/// Active alarms of a cluster, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAlarms(pub Vec<ClusterAlarm>);
 
 impl ClusterAlarms {
-    /// Whether any member raised this one.
     pub fn has(&self, kind: ClusterAlarmKind) -> bool {
         self.0.iter().any(|alarm| alarm.kind == kind)
     }
 }
 
-/// Asks the own member, which knows the alarms of all. Kinds this program does not know are left out.
+/// Reads the alarms of all members from the own member. Unknown kinds are ignored.
 ///
 /// # Errors
 /// The member does not answer.
 pub async fn list_alarms(connect: &dyn Connect) -> Result<ClusterAlarms, CallError> {
     let mut client = connect_with_timeout(connect.connect_own()).await?;
     let call = client.alarm(AlarmAction::Get, AlarmType::None, None);
-    let answer = call_with_timeout("list the alarms", REQUEST_TIMEOUT, call).await?;
-    // By the numbers on the wire: the client's own view takes any number for a known kind.
+    let answer = call_with_timeout("list alarms", REQUEST_TIMEOUT, call).await?;
+    // Read the raw numbers: the client maps an unknown number to a known kind.
     let mut found: Vec<ClusterAlarm> = answer
         .0
         .alarms

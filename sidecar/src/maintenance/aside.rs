@@ -1,7 +1,8 @@
-//! Data that was put aside when other data took its place, and is not needed any more.
+//! Deletes previous data directories that are not needed any more.
 //!
-//! A restore keeps what it found. Once the member has served with its new data for long enough, the old one only takes room. A
-//! member that was away for long, or has just come back, has not: then nothing goes for a while, however old it is.
+//! A restore keeps the data directory it replaces. Once the member has served with its new data for long enough, the old
+//! directory only takes space. After a start of the sidecar nothing is deleted for an hour, however old it is: the member
+//! may have been down for long.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,22 +12,21 @@ use mainstay_datadir::{PreviousDataDir, list_previous_data_dirs};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// How often the directory is looked at.
+/// Interval between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Removes what was put aside long ago.
+/// Deletes expired previous data directories.
 #[derive(Clone, Debug)]
 pub struct PreviousDataCleaner {
-    /// The member's data directory.
     data_dir: PathBuf,
-    /// How long what was put aside is kept; for ever when absent.
+    /// Retention of previous data directories; `None` keeps them for ever.
     retention: Option<Duration>,
-    /// The last look, or when the member was first seen to serve.
+    /// Last check, or when the member was first observed serving.
     last_check: Option<Instant>,
 }
 
 impl PreviousDataCleaner {
-    /// Keeps what was put aside from `data_dir` for so long; for ever when that is nothing.
+    /// Keeps previous directories of `data_dir` for this long; for ever if zero.
     pub fn new(data_dir: PathBuf, keep: Duration) -> Self {
         Self {
             data_dir,
@@ -35,7 +35,7 @@ impl PreviousDataCleaner {
         }
     }
 
-    /// Looks now and then. To be called only while the member serves.
+    /// Deletes expired directories if a check is due. Call only while the member serves.
     pub async fn clean_up(&mut self) {
         let since = *self.last_check.get_or_insert_with(Instant::now);
         let is_due = since.elapsed() >= CHECK_INTERVAL;
@@ -47,32 +47,31 @@ impl PreviousDataCleaner {
         let removed =
             tokio::task::spawn_blocking(move || remove_expired(&data_dir, keep, Timestamp::now()));
         if let Err(error) = removed.await {
-            warn!(%error, "what was put aside could not be looked at");
+            warn!(%error, "task deleting previous data directories failed");
         }
     }
 }
 
-/// Removes what is older, and tells so.
 fn remove_expired(data_dir: &std::path::Path, keep: Duration, now: Timestamp) {
     let found = list_previous_data_dirs(data_dir).unwrap_or_else(|error| {
-        warn!(%error, "what was put aside could not be listed");
+        warn!(%error, "failed to list previous data directories");
         Vec::new()
     });
     for PreviousDataDir { path, replaced_at: since } in select_expired(found, keep, now) {
         match std::fs::remove_dir_all(&path) {
-            Ok(()) => info!(path = %path.display(), %since, "data that was put aside is removed"),
-            Err(error) => warn!(path = %path.display(), %error, "data that was put aside stays"),
+            Ok(()) => info!(path = %path.display(), %since, "previous data directory deleted"),
+            Err(error) => warn!(path = %path.display(), %error, "failed to delete previous data directory"),
         }
     }
 }
 
-/// What was put aside for longer. A time to come proves nothing.
+/// Returns the directories older than `keep`. One with a time in the future is kept: the clock was wrong.
 fn select_expired(found: Vec<PreviousDataDir>, keep: Duration, now: Timestamp) -> Vec<PreviousDataDir> {
-    let is_over = |one: &PreviousDataDir| {
+    let is_expired = |one: &PreviousDataDir| {
         let age = Duration::try_from(now.duration_since(one.replaced_at));
         age.is_ok_and(|age| age >= keep)
     };
-    found.into_iter().filter(is_over).collect()
+    found.into_iter().filter(is_expired).collect()
 }
 
 #[cfg(test)]
@@ -115,15 +114,15 @@ mod tests {
         let old = root.path().join("new.etcd.before-20200101T000000Z");
         std::fs::create_dir(&old).unwrap();
         let data = root.path().join("new.etcd");
-        let mut for_ever = PreviousDataCleaner::new(data.clone(), Duration::ZERO);
-        let mut for_a_second = PreviousDataCleaner::new(data, Duration::from_secs(1));
-        for_ever.clean_up().await;
-        for_a_second.clean_up().await;
-        assert!(old.exists(), "it may have come back this very moment");
+        let mut unlimited = PreviousDataCleaner::new(data.clone(), Duration::ZERO);
+        let mut one_second = PreviousDataCleaner::new(data, Duration::from_secs(1));
+        unlimited.clean_up().await;
+        one_second.clean_up().await;
+        assert!(old.exists(), "the member may have just started to serve");
         tokio::time::advance(CHECK_INTERVAL).await;
-        for_ever.clean_up().await;
+        unlimited.clean_up().await;
         assert!(old.exists());
-        for_a_second.clean_up().await;
+        one_second.clean_up().await;
         assert!(!old.exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Makes a voter of the own member, once it has caught up.
+//! Promotes the own member from learner to voter once it has caught up.
 
 use std::time::Duration;
 
@@ -10,37 +10,35 @@ use tracing::{debug, info, warn};
 
 use super::{REQUEST_TIMEOUT, CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, call_with_timeout, connect_with_timeout, elapsed_since};
 
-/// How long a promotion may take: it is a configuration change the quorum agrees on.
+/// Timeout of a promotion, a configuration change that needs the quorum.
 const PROMOTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// How soon a learner that lags is asked about again.
+/// Pause before a lagging learner is checked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// The longest pause after failures.
+/// Longest pause after failures.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// etcd's words for a member that votes already, and for one that lags. Both come with the same code.
+/// etcd's messages for a member that is a voter already, and for a lagging one. Both have the same gRPC code.
 const NOT_A_LEARNER: &str = "etcdserver: can only promote a learner member";
 const NOT_READY: &str =
     "etcdserver: can only promote a learner member which is in sync with leader";
 
-/// etcd's words of a learner that is asked for what only voters answer.
+/// etcd's message when a learner receives a request that only voters answer.
 const NOT_FOR_LEARNERS: &str = "etcdserver: rpc not supported for learner";
-const LEARNER_HINT: &str = "a learner cannot promote itself: name voters with --service-endpoints, or behind the own member in --endpoints";
+const LEARNER_HINT: &str = "a learner cannot promote itself: add voting members to --service-endpoints, or after the own member in --endpoints";
 
-/// What the own member is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotionOutcome {
-    /// It voted before.
+    /// It was a voter already.
     AlreadyVoter,
-    /// It votes now.
     Promoted,
-    /// It still lags behind the leader.
+    /// It still lags.
     NotReady,
 }
 
 /// Promotes the own member if it is a learner that has caught up.
 ///
 /// # Errors
-/// The own member, or whoever is asked to promote it, does not answer or refuses.
+/// The own member or the member that promotes it does not answer or refuses.
 pub async fn promote(
     connect: &dyn Connect,
     metrics: &dyn MaintenanceMetrics,
@@ -53,10 +51,11 @@ pub async fn promote(
     let call = "status";
     let header = status.header().ok_or(CallError::NoHeader { call })?;
     let member = MemberId(header.member_id());
+    // A learner rejects membership changes, so a voter has to promote it.
     let mut cluster = connect_with_timeout(connect.connect_cluster()).await?;
     let start = Timestamp::now();
     let answer = call_with_timeout(
-        "promote the member",
+        "promote member",
         PROMOTION_TIMEOUT,
         cluster.member_promote(member.0),
     );
@@ -67,7 +66,7 @@ pub async fn promote(
             Ok(PromotionOutcome::Promoted)
         }
         Err(error) => match error.etcd_message() {
-            // Somebody else was faster.
+            // Another client promoted it meanwhile.
             Some(NOT_A_LEARNER) => Ok(PromotionOutcome::AlreadyVoter),
             Some(NOT_READY) => Ok(PromotionOutcome::NotReady),
             _ => {
@@ -78,7 +77,7 @@ pub async fn promote(
     }
 }
 
-/// Tries until the own member votes, or until cancelled. Returns whether it votes.
+/// Retries until the own member is a voter, or until cancelled. Returns whether it is a voter.
 pub async fn promote_until_voter(
     connect: &dyn Connect,
     metrics: &dyn MaintenanceMetrics,
@@ -99,9 +98,9 @@ pub async fn promote_until_voter(
             Err(error) => {
                 let hint = error
                     .etcd_message()
-                    .filter(|said| *said == NOT_FOR_LEARNERS)
+                    .filter(|message| *message == NOT_FOR_LEARNERS)
                     .map(|_| LEARNER_HINT);
-                warn!(error = %ErrorChain(&error), hint, "could not promote the learner");
+                warn!(error = %ErrorChain(&error), hint, "failed to promote the learner, retrying");
                 (pause * 2).min(MAX_RETRY_INTERVAL)
             }
         };

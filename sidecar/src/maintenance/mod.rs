@@ -1,13 +1,13 @@
-//! Care of the cluster itself: defragmentation, alarms, learners, peer URLs.
+//! Maintenance of the etcd cluster: defragmentation, alarms, learner promotion, peer URLs.
 //!
 //! ```text
-//! Connect ─► defragment   observe ─► decide (pure) ─► act: one member, then look again
-//!        ├─► alarms       what the cluster complains about, as a value
-//!        ├─► learner      own member does not vote yet ─► promote when it has caught up
+//! Connect ─► defragment   observe ─► decide (pure) ─► act: one member, then observe again
+//!        ├─► alarms       active alarms of the cluster
+//!        ├─► learner      own member is a learner ─► promote it when it has caught up
 //!        └─► peer_url     own member's peer URLs differ from the configured ones ─► update
 //! ```
 //!
-//! Every call has a deadline of its own. Nothing here is needed for backups, and nothing here stops them.
+//! Every call has its own deadline. Backups do not depend on this module, and its failures do not stop them.
 
 pub mod alarms;
 pub mod aside;
@@ -22,67 +22,55 @@ use async_trait::async_trait;
 use etcd_client::{Client, GetOptions, KvClient};
 use jiff::Timestamp;
 
-/// A small question, and how long its answer may take.
+/// Timeout of a simple request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The gRPC code for "you may not".
 const PERMISSION_DENIED: i32 = 7;
 
-/// A client could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("connect to {endpoint}")]
 pub struct EtcdConnectError {
-    /// Where to.
     pub endpoint: String,
-    /// Why not.
     pub source: etcd_client::Error,
 }
 
-/// Ways to the cluster. Clients have no deadline for requests: callers bring their own, up to minutes.
+/// Connects to members. The clients have no request timeout: callers set their own, up to minutes.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
-    /// To the member beside this sidecar, and no other.
+    /// Connects to the own member, and no other.
     async fn connect_own(&self) -> Result<Client, EtcdConnectError>;
 
-    /// To the member with this client URL, and no other.
+    /// Connects to the member with this client URL, and no other.
     async fn connect_to(&self, url: &str) -> Result<Client, EtcdConnectError>;
 
-    /// To any voting member, the own one only when there is no other.
+    /// Connects to any voting member; to the own one only if there is no other.
     async fn connect_cluster(&self) -> Result<Client, EtcdConnectError>;
 }
 
-/// A call that did not do what it should.
+/// A failed call to etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is nobody to call.
     #[error(transparent)]
     Connect(#[from] EtcdConnectError),
-    /// No answer in time.
     #[error("{call}: no answer within {limit:?}")]
     Timeout {
-        /// What was asked.
         call: &'static str,
-        /// How long was waited.
         limit: Duration,
     },
-    /// etcd refused, or the connection broke.
+    /// etcd refused, or the connection failed.
     #[error("{call}")]
     RequestFailed {
-        /// What was asked.
         call: &'static str,
-        /// What was answered.
         source: etcd_client::Error,
     },
-    /// The answer lacks what every answer has.
-    #[error("{call}: the answer has no header")]
+    #[error("{call}: response without header")]
     NoHeader {
-        /// What was asked.
         call: &'static str,
     },
 }
 
 impl CallError {
-    /// The sentence etcd refused with.
+    /// Message of etcd's gRPC error.
     fn etcd_message(&self) -> Option<&str> {
         match self {
             Self::RequestFailed {
@@ -94,21 +82,19 @@ impl CallError {
     }
 }
 
-/// What became of a piece of work.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MaintenanceOutcome {
-    /// It was done.
     Succeeded,
-    /// It was not.
     Failed,
 }
 
-/// Where maintenance is counted.
+/// Metrics of maintenance.
 pub trait MaintenanceMetrics: Send + Sync + 'static {
-    /// A member was defragmented, or that was tried. There are as many endpoints as members.
+    /// Records an attempted defragmentation. There are as many endpoints as members.
     fn record_defragmentation(&self, endpoint: &str, outcome: MaintenanceOutcome, duration: Duration);
 
-    /// The own member was promoted, or that was tried.
+    /// Records an attempted promotion of the own member.
     fn record_promotion(&self, outcome: MaintenanceOutcome, duration: Duration);
 }
 
@@ -119,7 +105,7 @@ impl MaintenanceMetrics for () {
     fn record_promotion(&self, _: MaintenanceOutcome, _: Duration) {}
 }
 
-/// Waits for an answer, but not for ever.
+/// Waits for a response within a limit.
 async fn call_with_timeout<T>(
     call: &'static str,
     limit: Duration,
@@ -132,7 +118,6 @@ async fn call_with_timeout<T>(
     }
 }
 
-/// Waits for a client, but not for ever.
 async fn connect_with_timeout(
     client: impl Future<Output = Result<Client, EtcdConnectError>>,
 ) -> Result<Client, CallError> {
@@ -145,13 +130,13 @@ async fn connect_with_timeout(
     }
 }
 
-/// A read the member can answer only with the quorum, and only while its database is free.
+/// Performs a linearizable read: it succeeds only with a quorum, and not while the member is being defragmented.
 async fn read_linearizably(client: &Client) -> Result<(), CallError> {
     let mut kv: KvClient = client.kv_client();
     let options = GetOptions::new().with_count_only();
     match call_with_timeout("linearizable read", REQUEST_TIMEOUT, kv.get("\0", Some(options))).await {
         Ok(_) => Ok(()),
-        // Permission is looked at after the quorum was asked.
+        // etcd checks permissions after the quorum has confirmed the read.
         Err(CallError::RequestFailed {
             source: etcd_client::Error::GRpcStatus(status),
             ..
@@ -160,7 +145,7 @@ async fn read_linearizably(client: &Client) -> Result<(), CallError> {
     }
 }
 
-/// How long something took, by the wall: telling durations needs no more.
+/// Elapsed wall-clock time; precise enough for logs and metrics.
 fn elapsed_since(start: Timestamp) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(start)).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Tells the cluster where the own member listens for its peers, when that is not what it believes.
+//! Updates the peer URLs of the own member in the member list if they differ from the configured ones.
 //!
-//! A member restored alone starts out with whatever address its restore was given; the others find it by what the
-//! member list says.
+//! A member restored alone starts with the address that its restore was given; other members use the address in the
+//! member list.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,26 +11,25 @@ use tracing::info;
 
 use super::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout};
 
-/// How long the update may take: the quorum has to agree.
+/// Timeout of the update, which needs the quorum.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the member list says about the own member now.
+/// Result of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerUrlOutcome {
-    /// What is configured; nothing was done.
+    /// The member list has the configured URLs; nothing was changed.
     UpToDate,
-    /// What is configured; until now it was this.
     Updated {
-        /// The URLs before.
+        /// URLs before the update.
         before: Vec<String>,
     },
-    /// The own member is not in the list.
+    /// The own member is not in the member list.
     NotAMember,
 }
 
-/// Compares the member list with the configured peer URLs of the own member, and updates it where they differ.
+/// Updates the peer URLs of the own member if they differ from the configured ones.
 ///
-/// The order of URLs does not matter. Without any configured URL nothing is compared.
+/// The order of the URLs does not matter. Without configured URLs nothing is done.
 ///
 /// # Errors
 /// The own member does not answer, or the update is refused.
@@ -46,7 +45,7 @@ pub async fn reconcile_peer_urls(
     let call = "status";
     let header = status.header().ok_or(CallError::NoHeader { call })?;
     let member = MemberId(header.member_id());
-    let list = call_with_timeout("list the members", REQUEST_TIMEOUT, own.member_list()).await?;
+    let list = call_with_timeout("list members", REQUEST_TIMEOUT, own.member_list()).await?;
     let Some(entry) = list.members().iter().find(|entry| entry.id() == member.0) else {
         return Ok(PeerUrlOutcome::NotAMember);
     };
@@ -56,7 +55,7 @@ pub async fn reconcile_peer_urls(
         return Ok(PeerUrlOutcome::UpToDate);
     }
     let update = own.member_update(member.0, configured);
-    call_with_timeout("update the peer URLs", UPDATE_TIMEOUT, update).await?;
+    call_with_timeout("update peer URLs", UPDATE_TIMEOUT, update).await?;
     info!(member = %member, "peer URLs updated");
     Ok(PeerUrlOutcome::Updated { before })
 }

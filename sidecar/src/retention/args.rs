@@ -1,4 +1,4 @@
-//! Flags of retention: the peer's, and a dry run.
+//! Flags of retention: those of etcd-backup-restore, and a dry run.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use mainstay_archive::retention::{RetentionPolicy, RetentionRules};
 
 use super::{RetentionAction, RetentionConfig};
 
-/// A period up to this long switches garbage collection off.
+/// Longest period that disables garbage collection, as in etcd-backup-restore.
 const DISABLED_PERIOD: Duration = Duration::from_secs(1);
 
-/// How full snapshots are chosen that stay.
+/// Which full snapshots are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyName {
-    /// The last of each hour, day and week; see [`Policy::Exponential`]
+    /// Keep the last full snapshot of each hour of today, each of the last 7 days and each of the last 4 weeks
     #[value(name = "Exponential")]
     Exponential,
-    /// As many as --max-backups says
+    /// Keep the newest full snapshots, as many as --max-backups
     #[value(name = "LimitBased")]
     LimitBased,
 }
@@ -25,7 +25,9 @@ pub enum PolicyName {
 /// Flags of retention.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct RetentionArgs {
-    /// How often old snapshots are looked for and deleted; 1s or less switches it off
+    /// Interval between garbage collections of old snapshots
+    ///
+    /// A value of 1s or less disables garbage collection.
     #[arg(
         long = "garbage-collection-period",
         env = "MAINSTAY_GARBAGE_COLLECTION_PERIOD"
@@ -33,8 +35,10 @@ pub struct RetentionArgs {
     #[arg(value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     pub period: Duration,
 
-    /// Which full snapshots stay: the last of each hour of today, of each of the seven days and of each of the
-    /// four weeks before; or as many as --max-backups says
+    /// Policy that selects the full snapshots to keep
+    ///
+    /// Exponential keeps the last one of each hour of today, of each of the 7 days and of each of the 4 weeks before.
+    /// LimitBased keeps the newest --max-backups.
     #[arg(
         long = "garbage-collection-policy",
         env = "MAINSTAY_GARBAGE_COLLECTION_POLICY"
@@ -42,19 +46,21 @@ pub struct RetentionArgs {
     #[arg(value_name = "POLICY", default_value = "Exponential")]
     pub policy: PolicyName,
 
-    /// How many full snapshots stay under the policy that limits their number
+    /// Number of full snapshots to keep under the LimitBased policy
     #[arg(short = 'm', long = "max-backups", env = "MAINSTAY_MAX_BACKUPS")]
     #[arg(value_name = "COUNT", default_value_t = 7)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub max_backups: u32,
 
-    /// How long deltas stay that the newest chain does not need; 0 deletes them with the next full snapshot
+    /// How long to keep deltas that the newest chain does not need
+    ///
+    /// With 0 they are deleted after the next full snapshot.
     #[arg(long = "delta-snapshot-retention-period")]
     #[arg(env = "MAINSTAY_DELTA_SNAPSHOT_RETENTION_PERIOD")]
     #[arg(value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
     pub delta_retention: Duration,
 
-    /// Only log what garbage collection would delete
+    /// Log what garbage collection would delete, without deleting it
     #[arg(
         long = "garbage-collection-dry-run",
         env = "MAINSTAY_GARBAGE_COLLECTION_DRY_RUN"
@@ -63,7 +69,6 @@ pub struct RetentionArgs {
 }
 
 impl RetentionArgs {
-    /// What the flags mean.
     pub fn into_config(self) -> RetentionConfig {
         let Self {
             period,
@@ -93,7 +98,7 @@ impl RetentionArgs {
     }
 }
 
-/// Reads `90s`, `1h30m`, `12h0m0s`, `0`; negative spans are refused.
+/// Parses `90s`, `1h30m`, `12h0m0s` or `0`; rejects negative values.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);

@@ -1,6 +1,6 @@
-//! Reads one object to its last byte: is it what its name and its hash say?
+//! Verifies one object by reading it to its last byte and comparing it with its name and hash.
 //!
-//! Memory is a constant: the parts of the download on their way, the decoder, and for a delta its largest event.
+//! Memory is constant: the download buffer, the decoder, and for a delta its largest event.
 
 use std::error::Error as StdError;
 use std::io::{self, Read};
@@ -15,94 +15,79 @@ use mainstay_store::{SnapStore, StoreError};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of an object on their way at once; reading ahead further would only cost memory beside etcd.
+/// Download buffer in bytes; reading ahead further would only take memory from etcd.
 const BUDGET_BYTES: u64 = 4 << 20;
-/// Bytes handled at once.
+/// Read buffer in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Length of the hash behind a full snapshot.
+/// Length of the SHA-256 at the end of a full snapshot.
 const HASH_LEN: usize = 32;
-/// A full snapshot is a whole number of these, and the hash.
+/// Database size is a multiple of this; the hash follows.
 const SECTOR: u64 = 512;
 
-/// What is wrong with an object.
+/// Damage of an object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectDamage {
-    /// It cannot be opened.
     #[error("open the compressed stream")]
     Compression(#[source] OpenStreamError),
-    /// It cannot be read on.
-    #[error("read on after byte {offset}")]
+    #[error("read after byte {offset}")]
     Read {
-        /// Bytes read so far, decompressed.
+        /// Decompressed bytes read so far.
         offset: u64,
-        /// What the decoder said.
         source: io::Error,
     },
-    /// No database with a hash has this length.
-    #[error("{bytes} bytes are no database with a hash behind it")]
+    #[error("invalid length {bytes}: must be a multiple of 512 bytes plus a 32-byte hash")]
     Length {
-        /// Bytes inside.
+        /// Decompressed bytes.
         bytes: u64,
     },
-    /// The hash is not that of the content.
-    #[error("the hash behind {bytes} bytes is not theirs")]
+    #[error("checksum mismatch over {bytes} bytes")]
     Hash {
-        /// Bytes inside, without the hash.
+        /// Decompressed bytes without the hash.
         bytes: u64,
     },
-    /// A delta that does not read to its end.
     #[error("read the events")]
     Delta(#[source] DeltaError),
-    /// A revision is missing inside.
-    #[error("revision {found} follows revision {previous}")]
+    /// A revision is missing inside a delta.
+    #[error("revisions missing: {found} follows {previous}")]
     Gap {
-        /// The last one before the hole.
+        /// Last revision before the gap.
         previous: Revision,
-        /// The first one behind it.
+        /// First revision after the gap.
         found: Revision,
     },
-    /// A delta that holds less than its name says.
-    #[error("the events begin with revision {first} and end with {last}")]
+    /// A delta that does not cover the revisions in its name.
+    #[error("events cover only revisions {first} to {last}")]
     Range {
-        /// First revision found; 0 when there is none.
+        /// First revision; 0 if there are no events.
         first: Revision,
-        /// Last revision found.
         last: Revision,
     },
 }
 
-/// The object could not be read; that says nothing about what it holds.
+/// The object could not be read; it is not known to be damaged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectReadError {
-    /// The store did not begin to send it.
     #[error("open {key}")]
     Open {
-        /// The object.
         key: String,
-        /// What the store said.
         source: StoreError,
     },
-    /// The store did not send all of it.
+    /// The download failed in the middle.
     #[error("read {key}")]
     Read {
-        /// The object.
         key: String,
-        /// What was seen of it.
         source: ObjectDamage,
     },
-    /// The reading thread is gone.
-    #[error("the task that reads {key} ended early")]
+    #[error("task reading {key} failed")]
     Task {
-        /// The object.
         key: String,
-        /// How it ended.
         source: tokio::task::JoinError,
     },
 }
 
-/// Reads an object. Dropping the future stops the reading.
+/// Verifies an object. Dropping the future stops the download.
 pub(super) async fn verify_object(
     store: &SnapStore,
     object: &SnapshotObject,
@@ -128,7 +113,7 @@ pub(super) async fn verify_object(
     }
 }
 
-/// Reads the stored bytes of an object.
+/// Verifies the stored bytes of an object.
 pub(super) fn verify_stored(object: &SnapshotObject, stored: impl Read + Send + 'static) -> Result<(), ObjectDamage> {
     let stream = open_decoder(&object.name.compression, stored, NonZeroUsize::MIN)
         .map_err(ObjectDamage::Compression)?;
@@ -138,12 +123,12 @@ pub(super) fn verify_stored(object: &SnapshotObject, stored: impl Read + Send + 
     }
 }
 
-/// Whether the cause is the way to the object, not the object.
+/// Whether the cause is the download, not the object.
 fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
     if error.is::<StoreError>() {
         return true;
     }
-    // An I/O error shows the cause of what it carries, not what it carries.
+    // `io::Error::source` skips the error it wraps and returns that error's source.
     let carried = error
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
@@ -156,7 +141,7 @@ fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
 fn verify_full(mut stream: impl Read) -> Result<(), ObjectDamage> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; BUFFER_BYTES + HASH_LEN];
-    let (mut held, mut bytes) = (0, 0_u64); // the last bytes so far may be the hash
+    let (mut held, mut bytes) = (0, 0_u64); // the last 32 bytes read so far may be the hash
     loop {
         let count = match stream.read(&mut piece[held..]) {
             Ok(0) => break,
@@ -198,6 +183,7 @@ fn verify_delta(stream: impl Read, start: Revision, last: Revision) -> Result<()
         }
         observed = Some((first, found));
     }
+    // A delta may hold more than its name: overlapping events are skipped by every reader.
     match observed {
         Some((first, end)) if first <= start && end >= last => Ok(()),
         observed => {
@@ -207,7 +193,7 @@ fn verify_delta(stream: impl Read, start: Revision, last: Revision) -> Result<()
     }
 }
 
-/// A stream that ends in an error once it is not wanted any more.
+/// Fails reads once cancelled, so that a dropped future does not leave a blocking thread behind.
 struct CancellableReader<R> {
     reader: R,
     stop: CancellationToken,

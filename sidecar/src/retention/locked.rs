@@ -1,33 +1,33 @@
-//! Tells an object that must not go yet from a deletion that failed.
+//! Distinguishes a locked object from a failed deletion.
 
 use std::error::Error as StdError;
 
 use mainstay_store::{ErrorClass, StoreError};
 
-/// What stores say, in lower case. There is no common status for it: S3 and Google refuse, Azure and Alibaba
-/// speak of a conflict, and only the code or the sentence in the answer tells why.
+/// Texts in store responses that mean "locked", in lower case. There is no common status: S3 and Google answer with
+/// access denied, Azure and Alibaba with a conflict, and only the code or message in the response tells the reason.
 const LOCK_MESSAGES: [&str; 8] = [
-    "objectlocked",             // S3 API of several makers
-    "object lock",              // Amazon, as a sentence
-    "worm protected",           // makers of S3 servers
-    "retentionpolicynotmet",    // Google, as a code
-    "retention policy",         // Google, as a sentence
+    "objectlocked",             // S3-compatible servers
+    "object lock",              // Amazon, message
+    "worm protected",           // S3-compatible servers
+    "retentionpolicynotmet",    // Google, code
+    "retention policy",         // Google, message
     "legal hold",               // Amazon, Google, Azure
     "blobimmutableduetopolicy", // Azure
     "fileimmutable",            // Alibaba
 ];
 
-/// Whether the store refused because the object is under lock.
+/// Whether the store refused the deletion because the object is locked.
 pub(super) fn is_locked(error: &StoreError) -> bool {
     match error.class() {
-        // Nothing else can be in conflict with a deletion.
+        // A deletion conflicts with nothing but a lock.
         ErrorClass::Exists => true,
         ErrorClass::Denied | ErrorClass::Invalid => mentions_lock(error),
         _ => false,
     }
 }
 
-/// Looks at the answer only: the error itself names the object, which may be called anything.
+/// Searches the causes only: the error itself contains the object key, which may contain any of the texts.
 fn mentions_lock(error: &StoreError) -> bool {
     let mut next = error.source();
     while let Some(cause) = next {

@@ -1,6 +1,6 @@
-//! What is remembered between rounds: objects that were read, and objects the store would not let go.
+//! State kept between runs: verified objects, objects locked by the store, and objects already logged by a dry run.
 //!
-//! No larger than the listing: an object that is gone is forgotten.
+//! Never larger than the listing: entries of deleted objects are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 
-/// How long an object the store would not let go is left alone.
+/// Pause before the deletion of a locked object is retried.
 const LOCK_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
-/// What reading an object showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectHealth {
-    /// It is whole.
     Intact,
-    /// It is not.
     Damaged,
 }
 
@@ -33,12 +30,11 @@ struct CacheEntries {
     logged: BTreeSet<String>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct RetentionCache(Mutex<CacheEntries>);
 
 impl RetentionCache {
-    /// Forgets objects that are not in the store any more.
+    /// Removes entries of objects that are not in the store any more.
     pub(super) fn retain_listed(&self, catalogue: &Catalogue) {
         let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
         let chunks = catalogue.chunks.iter().map(|chunk| &chunk.object);
@@ -53,7 +49,7 @@ impl RetentionCache {
         state.logged.retain(|key| present.contains(key.as_str()));
     }
 
-    /// What reading this very object showed; one that was replaced since is another.
+    /// Result of an earlier verification; `None` if the object was replaced since.
     pub(super) fn lookup_health(&self, object: &SnapshotObject) -> Option<ObjectHealth> {
         let state = self.lock();
         let examined = state.verified.get(&object.key)?;
@@ -70,7 +66,7 @@ impl RetentionCache {
         self.lock().verified.insert(object.key.clone(), examined);
     }
 
-    /// Keys of the objects known to be damaged.
+    /// Keys of damaged objects.
     pub(super) fn damaged_keys(&self) -> Vec<String> {
         let state = self.lock();
         let damaged = state
@@ -80,20 +76,20 @@ impl RetentionCache {
         damaged.map(|(key, _)| key.clone()).collect()
     }
 
-    /// The store would not let this object go.
+    /// Records that the store refused to delete an object.
     pub(super) fn record_locked(&self, key: &str, now: Timestamp) {
         let until = now.checked_add(LOCK_RETRY_AFTER).unwrap_or(Timestamp::MAX);
         self.lock().locked_until.insert(key.to_owned(), until);
     }
 
-    /// Objects to be left alone, and until when.
+    /// Locked objects, with the time of the next attempt.
     pub(super) fn locked_objects(&self, now: Timestamp) -> BTreeMap<String, Timestamp> {
         let mut state = self.lock();
         state.locked_until.retain(|_, until| *until > now);
         state.locked_until.clone()
     }
 
-    /// Whether this object was not named before.
+    /// Marks an object as logged; `false` if it was logged before.
     pub(super) fn mark_logged(&self, key: &str) -> bool {
         self.lock().logged.insert(key.to_owned())
     }

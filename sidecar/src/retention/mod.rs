@@ -1,18 +1,18 @@
-//! Deletes what the rules no longer keep, once the newest chain is known to restore.
+//! Deletes snapshots that the retention policy no longer keeps, after verifying that the newest chain is restorable.
 //!
 //! ```text
 //! list ─► plan by names ─ nothing to delete ─► done
-//!              └─► prove: read the newest chain, each object once ─► pins ─► plan ─► delete, or tell (dry run)
+//!              └─► verify: read the newest chain, each object once ─► pins ─► plan ─► delete, or log (dry run)
 //! ```
 //!
-//! **Comes in**: a store, [`RetentionConfig`], [`Pins`]. **Goes out**: deletions, a [`Summary`], calls of
+//! **Input**: a store, [`RetentionConfig`], [`Pins`]. **Output**: deletions, a [`Summary`], calls of
 //! [`RetentionMetrics`].
 //!
-//! **Holds**: nothing older goes before a newer chain was read to its last byte; pins that cannot be read, like a store that
-//! does not answer, mean that nothing goes in that round. What the store refuses to let go (object lock, immutable
-//! blobs) is skipped and tried again an hour later. The choice itself is pure: [`mainstay_archive::retention`].
+//! **Invariants**: nothing is deleted before a newer chain was read to its last byte. If the store or the pins cannot be
+//! read, nothing is deleted in that run. Objects that the store protects (object lock, immutable blobs) are skipped and
+//! retried an hour later. The selection itself is pure: [`mainstay_archive::retention`].
 //!
-//! **After a crash**: deletions are ordered so that the round may end anywhere. What was proven is proven again.
+//! **After a crash**: deletions are ordered so that a run may end at any of them. The chain is verified again.
 
 pub mod args;
 mod examine;
@@ -39,50 +39,44 @@ pub use pins::{PinnedKeys, PinSource, PinsError, StaticPins};
 
 use memory::RetentionCache;
 
-/// After so many deletions pins are read again: somebody may have begun to read the backup meanwhile.
+/// Deletions between two reads of the pins: a restore or compaction may have started to read the backup meanwhile.
 const DELETIONS_PER_PIN_CHECK: usize = 20;
 
-/// Failed deletions that end a round: the store has another problem than one object.
+/// Failed deletions that end a run: the problem is then the store, not a single object.
 const MAX_FAILED_DELETIONS: usize = 5;
 
-/// Whether objects are deleted.
+/// Whether objects are deleted or only logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetentionAction {
-    /// They are.
     #[default]
     Delete,
-    /// They are only named in the log.
     DryRun,
 }
 
-/// What to keep, how often to look.
+/// Settings of retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionConfig {
-    /// How often; `None` switches it off.
+    /// Interval between runs; `None` disables retention.
     pub period: Option<Duration>,
-    /// What to keep.
     pub rules: RetentionRules,
-    /// Whether objects are deleted.
     pub action: RetentionAction,
 }
 
-/// What became of a deletion.
+/// Outcome of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeletionOutcome {
-    /// The object is gone.
     Deleted,
-    /// The store does not let it go yet.
+    /// Protected by the store (object lock, immutability).
     Locked,
-    /// It did not work.
     Failed,
 }
 
-/// Where deletions are counted.
+/// Metrics of retention.
 pub trait RetentionMetrics: Send + Sync + 'static {
-    /// One deletion was tried.
+    /// Counts an attempted deletion.
     fn record_deletion(&self, kind: GarbageKind, outcome: DeletionOutcome);
 
-    /// So many objects in the store are known to be damaged now.
+    /// Sets the number of objects known to be damaged.
     fn record_damaged(&self, objects: usize);
 }
 
@@ -93,55 +87,46 @@ impl RetentionMetrics for () {
     fn record_damaged(&self, _: usize) {}
 }
 
-/// Why a round ended without doing what it could.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetentionError {
-    /// The credentials changed and do not open the store.
     #[error("reopen the store with changed credentials")]
     Reopen(#[source] StoreOpenError),
-    /// The task that reopens the store is gone.
-    #[error("the task that reads the credentials ended early")]
+    #[error("task that reads the store credentials failed")]
     ReopenTask(#[source] tokio::task::JoinError),
-    /// The store did not tell what it holds.
-    #[error("list the snapshots")]
+    #[error("list snapshots")]
     List(#[source] StoreError),
-    /// An object of the newest chain could not be read; that says nothing about the object.
-    #[error("prove the newest chain")]
+    /// An object of the newest chain could not be read; it is not known to be damaged.
+    #[error("verify the newest backup chain")]
     Verify(#[source] ObjectReadError),
-    /// Nobody knows what is in use.
-    #[error("find out which snapshots are in use")]
+    #[error("read which snapshots are in use")]
     Pins(#[source] PinsError),
-    /// Too many deletions failed.
-    #[error("gave up after {failed} failed deletions; {deleted} objects were deleted")]
+    #[error("stopped after {failed} failed deletions, {deleted} objects deleted")]
     Delete {
-        /// Deletions that worked.
         deleted: usize,
-        /// Deletions that did not.
         failed: usize,
-        /// Why the last one did not.
+        /// Error of the last failed deletion.
         source: StoreError,
     },
 }
 
-/// What a round did.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionSummary {
-    /// What was to go, and what stays and why.
+    /// Planned deletions, and what is kept and why.
     pub plan: RetentionPlan,
-    /// Key of the full snapshot whose chain was proven by reading; `None` when that was not needed or no chain is whole.
+    /// Key of the base of the verified chain; `None` if no verification was needed or no chain is intact.
     pub verified_base: Option<String>,
-    /// Keys of objects that were read and found damaged.
+    /// Keys of damaged objects.
     pub damaged: Vec<String>,
-    /// Objects deleted.
     pub deleted: usize,
-    /// Objects the store does not let go yet.
+    /// Objects protected by the store.
     pub locked: usize,
-    /// Objects that could not be deleted.
     pub failed: usize,
 }
 
-/// Deletes what the rules no longer keep.
+/// Deletes snapshots that the policy no longer keeps.
 pub struct Retention {
     store: Mutex<SnapStore>,
     config: RetentionConfig,
@@ -151,7 +136,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Looks after the snapshots under the store's prefix.
+    /// Manages the snapshots under the store's prefix.
     pub fn new(
         store: SnapStore,
         config: RetentionConfig,
@@ -167,10 +152,10 @@ impl Retention {
         }
     }
 
-    /// Runs round after round until cancelled. A round that fails is logged; the next one tries again.
+    /// Runs periodically until cancelled. A failed run is logged; the next one retries.
     pub async fn run(self, cancel: CancellationToken) {
         let Some(period) = self.config.period else {
-            info!("garbage collection is switched off");
+            info!("garbage collection disabled");
             return cancel.cancelled().await;
         };
         loop {
@@ -178,6 +163,7 @@ impl Retention {
                 () = cancel.cancelled() => return,
                 () = tokio::time::sleep(period) => {}
             }
+            // Dropping a run is safe: its deletions are ordered so that it may end at any of them.
             tokio::select! {
                 () = cancel.cancelled() => return,
                 outcome = self.run_once(Timestamp::now()) => log_outcome(&outcome),
@@ -185,7 +171,7 @@ impl Retention {
         }
     }
 
-    /// One round. May be dropped at any await.
+    /// Runs once. The future may be dropped at any await.
     ///
     /// # Errors
     /// [`RetentionError`]; everything but [`RetentionError::Delete`] means that nothing was deleted.
@@ -198,6 +184,7 @@ impl Retention {
             damaged: self.cache.damaged_keys().into_iter().collect(),
             proof: ChainProof::NamesOnly,
             parts: match store.provider() {
+                // Swift large objects consist of segments: deleting a segment deletes backup data.
                 StorageProvider::Swift => UploadParts::Data,
                 _ => UploadParts::Leftovers,
             },
@@ -206,6 +193,7 @@ impl Retention {
         let rules = &self.config.rules;
         let mut summary = RetentionSummary::default();
         let names_only_guard = plan_retention(&catalogue, rules, now, &guard);
+        // Reading the chain costs traffic, so it is skipped if nothing would be deleted anyway.
         if names_only_guard.deletes_snapshots() {
             summary.verified_base = prove::find_newest_intact(&store, &catalogue, &self.cache)
                 .await
@@ -216,7 +204,7 @@ impl Retention {
         self.metrics.record_damaged(summary.damaged.len());
         guard.damaged = summary.damaged.iter().cloned().collect();
         if !names_only_guard.deletions.is_empty() {
-            // As late as can be: whoever pins a chain after this has listed it before, and lists again.
+            // Read as late as possible: a reader that pins a chain after this lists it again.
             let PinnedKeys(pinned) = self.pins.read_pins().await.map_err(RetentionError::Pins)?;
             guard.pinned = pinned;
         }
@@ -224,19 +212,20 @@ impl Retention {
         match self.config.action {
             RetentionAction::DryRun => self.log_plan(&summary.plan),
             RetentionAction::Delete => {
-                let may_go = |PinnedKeys(pinned)| {
+                let deletable = |PinnedKeys(pinned)| {
                     guard.pinned = pinned;
+                    // A chain pinned meanwhile drops out of the plan.
                     let now_planned = plan_retention(&catalogue, rules, now, &guard).deletions;
                     let keys = now_planned.into_iter().map(|one| one.object.key);
                     keys.collect::<BTreeSet<String>>()
                 };
-                self.delete_planned(&store, now, &mut summary, may_go).await?;
+                self.delete_planned(&store, now, &mut summary, deletable).await?;
             }
         }
         Ok(summary)
     }
 
-    /// The store, with credentials as they are now.
+    /// Returns the store, reopened if its credentials changed.
     async fn current_store(&self) -> Result<SnapStore, RetentionError> {
         let store = self.lock_store().clone();
         let reopened = tokio::task::spawn_blocking(move || {
@@ -258,7 +247,7 @@ impl Retention {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names each object once that would go.
+    /// Logs each object that would be deleted, once.
     fn log_plan(&self, plan: &RetentionPlan) {
         for Deletion { object, reason, .. } in &plan.deletions {
             if self.cache.mark_logged(&object.key) {
@@ -272,17 +261,17 @@ impl Retention {
         store: &SnapStore,
         now: Timestamp,
         summary: &mut RetentionSummary,
-        mut may_go: impl FnMut(PinnedKeys) -> BTreeSet<String>,
+        mut deletable: impl FnMut(PinnedKeys) -> BTreeSet<String>,
     ) -> Result<(), RetentionError> {
-        // Bases of deltas that are still there: neither they nor the deltas before go.
+        // Bases with a delta that could not be deleted: without the base and the earlier deltas it could not be restored.
         let mut held: BTreeSet<String> = BTreeSet::new();
-        let mut still = None;
+        let mut allowed = None;
         for (number, deletion) in summary.plan.deletions.iter().enumerate() {
             if number > 0 && number.is_multiple_of(DELETIONS_PER_PIN_CHECK) {
                 match self.pins.read_pins().await {
-                    Ok(pinned) => still = Some(may_go(pinned)),
+                    Ok(pinned) => allowed = Some(deletable(pinned)),
                     Err(error) => {
-                        warn!(error = %ErrorChain(&error), "pins cannot be read any more; the rest stays until the next round");
+                        warn!(error = %ErrorChain(&error), "failed to read pins, remaining deletions postponed to the next run");
                         return Ok(());
                     }
                 }
@@ -293,7 +282,7 @@ impl Retention {
                 reason,
                 base,
             } = deletion;
-            if still
+            if allowed
                 .as_ref()
                 .is_some_and(|keys| !keys.contains(&object.key))
             {
@@ -305,22 +294,23 @@ impl Retention {
             }
             let error = match store.delete(&object.key).await {
                 Ok(()) => {
-                    debug!(object_key = %object.key, bytes = object.size, ?reason, "deleted");
+                    debug!(object_key = %object.key, bytes = object.size, ?reason, "object deleted");
                     summary.deleted += 1;
                     self.metrics.record_deletion(*kind, DeletionOutcome::Deleted);
                     continue;
                 }
                 Err(error) => error,
             };
+            // The delta stays, so what it needs stays as well.
             held.extend(base.clone());
             if locked::is_locked(&error) {
-                debug!(object_key = %object.key, error = %ErrorChain(&error), "the store keeps it locked");
+                debug!(object_key = %object.key, error = %ErrorChain(&error), "object is locked by the store, retrying later");
                 summary.locked += 1;
                 self.cache.record_locked(&object.key, now);
                 self.metrics.record_deletion(*kind, DeletionOutcome::Locked);
                 continue;
             }
-            warn!(object_key = %object.key, error = %ErrorChain(&error), "could not delete");
+            warn!(object_key = %object.key, error = %ErrorChain(&error), "failed to delete object");
             summary.failed += 1;
             self.metrics.record_deletion(*kind, DeletionOutcome::Failed);
             if summary.failed == MAX_FAILED_DELETIONS {
@@ -335,7 +325,7 @@ impl Retention {
     }
 }
 
-/// Everything under the prefix of the store, in both layouts.
+/// Lists everything under the store's prefix, in both layouts.
 async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
     let mut listed = Vec::new();
     for folder in list_prefixes(store.prefix()) {
@@ -353,7 +343,7 @@ fn to_proof(base: Option<String>) -> ChainProof {
     if let Some(key) = base {
         ChainProof::VerifiedBase { key }
     } else {
-        error!("no chain in the store is whole; nothing is deleted");
+        error!("no intact backup chain in the store, deleting nothing");
         ChainProof::Unproven
     }
 }
@@ -367,9 +357,9 @@ fn log_outcome(outcome: &Result<RetentionSummary, RetentionError>) {
                 failed,
                 ..
             } = summary;
-            info!(deleted, locked, failed, "old snapshots deleted");
+            info!(deleted, locked, failed, "garbage collection finished");
         }
         Ok(_) => {}
-        Err(error) => warn!(error = %ErrorChain(error), "garbage collection did not finish"),
+        Err(error) => warn!(error = %ErrorChain(error), "garbage collection failed"),
     }
 }

@@ -1,31 +1,29 @@
-//! Which objects somebody is using: a restore, a compaction, a copy.
+//! Objects in use by a restore, a compaction or a copy, which must not be deleted.
 
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
-/// Objects that must stay, by key or by name.
+/// Keys or names of objects that must not be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinnedKeys(pub BTreeSet<String>);
 
-/// The pins could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("read the pins in {location}")]
+#[error("read pins in {location}")]
 pub struct PinsError {
-    /// Where they are kept.
+    /// Where the pins are stored.
     pub location: String,
-    /// Why not.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Where readers say what they use.
+/// Source of the pins.
 #[async_trait]
 pub trait PinSource: Send + Sync + 'static {
-    /// What is in use now. An error means that it is not known, and nothing is deleted.
+    /// Reads the current pins. On an error nothing is deleted.
     async fn read_pins(&self) -> Result<PinnedKeys, PinsError>;
 }
 
-/// Pins that never change; by default none, for an etcd without Kubernetes.
+/// Fixed pins; by default none, for an etcd outside Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticPins(pub PinnedKeys);
 

@@ -1,4 +1,4 @@
-//! Finds the newest chain that is whole, reading each object at most once in the life of the process.
+//! Finds the newest intact chain; reads each object at most once per process.
 
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, ChainTarget, choose};
@@ -9,11 +9,11 @@ use tracing::error;
 use super::examine::{self, ObjectReadError};
 use super::memory::{RetentionCache, ObjectHealth};
 
-/// Key of the base of the newest chain all of whose objects are whole; `None` when there is no such chain.
+/// Returns the key of the base of the newest chain whose objects are all intact; `None` if there is no such chain.
 ///
-/// A damaged object is left out and another way chosen: a spare delta, an older base, or an end before the
-/// damage. A hole directly behind a base may be filled by its content, but that is not known from its hash;
-/// such a chain counts up to the hole.
+/// A damaged object is excluded and another chain chosen: with an overlapping delta, an older base, or an end before the
+/// damage. The content of a base may be newer than its name and fill a gap right after it, but its hash does not prove
+/// that; such a chain counts up to the gap.
 pub(super) async fn find_newest_intact(
     store: &SnapStore,
     catalogue: &Catalogue,
@@ -26,6 +26,7 @@ pub(super) async fn find_newest_intact(
             Err(ChooseError::MissingRevisions {
                 newest_restorable, ..
             }) if request.target == ChainTarget::Latest => {
+                // Revisions before the newest object are missing: verify the newest chain without a gap instead.
                 request.target = ChainTarget::Revision(newest_restorable);
                 continue;
             }
@@ -33,6 +34,7 @@ pub(super) async fn find_newest_intact(
         };
         if let Some(damaged) = find_first_damaged(store, &chain, memory).await? {
             request.excluded.insert(damaged);
+            // Without the damaged object another chain may reach further than the previous target.
             request.target = ChainTarget::Latest;
         } else if chain.gap_after_base.is_some() && request.target == ChainTarget::Latest {
             request.target = ChainTarget::Revision(chain.base.name.last);
@@ -42,7 +44,7 @@ pub(super) async fn find_newest_intact(
     }
 }
 
-/// Key of the first object of a chain that is not whole.
+/// Returns the key of the first damaged object of a chain.
 async fn find_first_damaged(
     store: &SnapStore,
     chain: &SnapshotChain,

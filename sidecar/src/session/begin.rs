@@ -1,4 +1,4 @@
-//! Where a new leader begins: a pure choice from what the store holds and where etcd is.
+//! Decides where a new leader starts its backups, from the store's catalogue and etcd's revision. Pure.
 
 use std::time::Duration;
 
@@ -10,103 +10,97 @@ use mainstay_ids::Revision;
 use crate::schedule::Schedule;
 use crate::tail::newest_revision;
 
-/// A full snapshot takes its time, and so does a process that is started again: within these minutes the first delta
-/// behind one may still have been missing.
+/// Minimum age difference between two full snapshots below which the delta between them may never have been stored:
+/// an upload and a process restart take minutes.
 const MIN_BACKFILL_WINDOW: Duration = Duration::from_mins(5);
 
-/// What the schedule and the flags say about a beginning.
+/// Schedule and flags that influence the start.
 #[derive(Clone, Copy, Debug)]
 pub struct StartInputs<'a> {
-    /// When full snapshots are due.
     pub schedule: &'a Schedule,
-    /// Between two deltas.
     pub delta_period: Duration,
-    /// What time it is.
     pub now: Timestamp,
 }
 
-/// Why a full snapshot comes first.
+/// Why a full snapshot is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullSnapshotReason {
-    /// The store holds none.
+    /// The store holds no full snapshot.
     NoFull,
-    /// The newest one was the last of a cluster that moved.
+    /// The newest full snapshot is marked final: the cluster was moved after it.
     AfterFinal,
     /// Revisions are missing in the store.
     MissingRevisions,
-    /// The store ends in another history, whose end etcd has compacted: they cannot be mixed up, only apart.
+    /// The store ends in a different history at a revision etcd has compacted. The two chains do not overlap.
     DivergedHistory,
-    /// Nothing shows that the full snapshots in the store are of this etcd.
+    /// The full snapshots in the store could not be verified to belong to this etcd.
     UnverifiedHistory,
-    /// A scheduled one was missed.
     MissedSchedule,
-    /// Events were lost.
     Gap,
-    /// The schedule says so.
     Scheduled,
-    /// Someone asked.
+    /// Requested over HTTP or by another task.
     OnDemand,
 }
 
 impl FullSnapshotReason {
-    /// In words.
+    /// Text for the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoFull => "the store holds no full snapshot",
-            Self::AfterFinal => "the newest full snapshot is a final one",
+            Self::AfterFinal => "the newest full snapshot is marked final",
             Self::MissingRevisions => "revisions are missing in the store",
-            Self::DivergedHistory => "the store ends in another history than etcd's",
-            Self::UnverifiedHistory => "nothing shows that the store holds the past of this etcd",
+            Self::DivergedHistory => "the store ends in a different history than etcd",
+            Self::UnverifiedHistory => "cannot verify that the backup belongs to this etcd",
             Self::MissedSchedule => "a scheduled full snapshot was missed",
-            Self::Gap => "events were lost",
-            Self::Scheduled => "it is scheduled",
-            Self::OnDemand => "it was asked for",
+            Self::Gap => "events are missing",
+            Self::Scheduled => "scheduled",
+            Self::OnDemand => "requested",
         }
     }
 }
 
-/// How to begin.
+/// How a session starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartPlan {
-    /// The store is a chain that etcd continues: deltas go on after its end.
+    /// The store's newest chain is part of etcd's history: deltas continue after its end.
     Continue {
-        /// The end.
+        /// Last revision of the chain.
         after: Revision,
-        /// Where what can be restored ends before the newest full snapshot, when there is a hole between: as long as etcd
-        /// has the history behind it, deltas go on there, so that the revisions up to the snapshot can be restored as well.
+        /// Last restorable revision before the newest full snapshot, if there is a gap between the two. Deltas continue
+        /// there while etcd still has the history, so that the revisions up to the snapshot become restorable as well.
         backfill_after: Option<Revision>,
-        /// Whether a full snapshot is due besides.
+        /// Reason to also take a full snapshot; `None` if none is due.
         full: Option<FullSnapshotReason>,
     },
-    /// A full snapshot first; deltas are held back until it is stored.
+    /// Takes a full snapshot first; deltas are held back until it is stored.
     FullFirst(FullSnapshotReason),
-    /// The store reaches further than etcd: this etcd is not the continuation of this backup. Writing into it would mix
-    /// two histories.
+    /// The store ends after etcd's revision, so it belongs to a different history. Writing to it would mix the two.
     StoreAhead {
-        /// How far the store reaches.
         store: Revision,
-        /// How far etcd reaches.
         etcd: Revision,
     },
 }
 
-/// Decides how to begin.
+/// Decides how the session starts.
 pub fn plan_start(catalogue: &Catalogue, etcd: Revision, start_inputs: &StartInputs<'_>) -> StartPlan {
     let store = newest_revision(catalogue);
     if store > etcd {
         return StartPlan::StoreAhead { store, etcd };
     }
     let chain = match choose(catalogue, &ChainRequest::new(ChainTarget::Latest)) {
+        // A gap after the base is harmless only if the base's content is newer than its name, which listing cannot show.
         Ok(chain) if chain.gap_after_base.is_none() => chain,
         Err(ChooseError::NoSnapshots | ChooseError::NoBase { .. }) => {
             return StartPlan::FullFirst(FullSnapshotReason::NoFull);
         }
         Ok(_) | Err(_) => return StartPlan::FullFirst(FullSnapshotReason::MissingRevisions),
     };
+    // Objects after the chain's end do not connect to it: revisions are missing in between.
     if chain.last_revision < store {
         return StartPlan::FullFirst(FullSnapshotReason::MissingRevisions);
     }
     let base = &chain.base.name;
+    // No sidecar may have been leading when the schedule fired.
     let missed = start_inputs
         .schedule
         .last_before(start_inputs.now)
@@ -123,13 +117,13 @@ pub fn plan_start(catalogue: &Catalogue, etcd: Revision, start_inputs: &StartInp
     }
 }
 
-/// The end of what can be restored before a base that has no deltas of its own: where deltas go on, so that no
-/// revision between the two is lost.
+/// Last restorable revision before a base that has no deltas of its own. Deltas that continue there close the gap
+/// between the two.
 ///
-/// * Behind the end of a delta, always: retention goes by age, so none behind it was ever stored.
-/// * Behind a full snapshot without deltas, only when the base is so young a follower that its first delta may not
-///   have been stored in between. Otherwise there were deltas, retention has removed them, and would again.
-/// * Never when a delta lies behind: it would be met on the way, and nothing can be stored across it.
+/// * After a delta: always. Retention deletes by age, so no delta after this one was ever stored.
+/// * After a full snapshot without deltas: only if the base was taken so soon afterwards that the first delta may not
+///   have been stored yet. Otherwise retention deleted the deltas, and would delete new ones again.
+/// * Never if a later delta exists: new deltas would overlap it.
 fn find_backfill_start(catalogue: &Catalogue, chain: &SnapshotChain, delta_period: Duration) -> Option<Revision> {
     if !chain.deltas.is_empty() {
         return None;

@@ -1,5 +1,5 @@
-//! Full snapshots that are wanted, and the one under way. They outlive a round: that deltas begin anew is no reason to
-//! begin a snapshot anew.
+//! Queue of full snapshots, and the one that is running. The queue outlives a round: a restart of delta capture does
+//! not restart a running snapshot.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::state::StoredSnapshot;
 type FullReply = oneshot::Sender<Result<StoredSnapshot, SnapshotRequestError>>;
 type FullResult = Result<UploadedFull, FullError>;
 
-/// A full snapshot that is wanted.
+/// A queued full snapshot.
 pub(super) struct FullRequest {
     pub(super) reason: FullSnapshotReason,
     pub(super) finality: Finality,
@@ -27,15 +27,15 @@ pub(super) struct FullRequest {
 }
 
 impl FullRequest {
-    /// Tells whoever asked that it is stored.
+    /// Reports to the requesters that it is stored.
     pub(super) fn notify_stored(self, stored: &StoredSnapshot) {
         for reply in self.replies {
-            let _ = reply.send(Ok(stored.clone())); // whoever asked may have gone
+            let _ = reply.send(Ok(stored.clone())); // the requester may be gone
         }
     }
 }
 
-/// One that came to an end.
+/// A full snapshot that ended.
 pub(super) struct FinishedFull {
     pub(super) request: FullRequest,
     pub(super) result: FullResult,
@@ -48,7 +48,6 @@ struct RunningFull {
     started_at: Instant,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct FullQueue {
     pending: VecDeque<FullRequest>,
@@ -57,7 +56,7 @@ pub(super) struct FullQueue {
 
 impl FullQueue {
     pub(super) fn enqueue(&mut self, because: FullSnapshotReason, finality: Finality, reply: Option<FullReply>) {
-        info!(because = because.as_str(), "a full snapshot is due");
+        info!(because = because.as_str(), "full snapshot queued");
         self.pending.push_back(FullRequest {
             reason: because,
             finality,
@@ -67,23 +66,23 @@ impl FullQueue {
         });
     }
 
-    /// Whether nothing waits; one may be under way.
+    /// Whether nothing is queued; one may be running.
     pub(super) fn is_queue_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Whether one that the chain needs is waiting.
+    /// Whether one that the chain needs is queued.
     pub(super) fn has_required(&self) -> bool {
         let mut wanted = self.pending.iter();
         wanted.any(|wanted| wanted.reason != FullSnapshotReason::OnDemand)
     }
 
-    /// Whether one that the chain needs is waiting, or any is under way.
+    /// Whether one that the chain needs is queued, or any is running.
     pub(super) fn has_required_or_running(&self) -> bool {
         self.running.is_some() || self.has_required()
     }
 
-    /// When the next one is to be started; `None` when there is none, or one is under way.
+    /// When to start the next one; `None` if none is queued, or one is running.
     pub(super) fn next_start(&self) -> Option<Instant> {
         match self.running {
             None => self.pending.front().map(|wanted| wanted.start_after),
@@ -91,7 +90,7 @@ impl FullQueue {
         }
     }
 
-    /// Starts the next one if it is time; whether it was.
+    /// Starts the next one if it is due. Returns whether it did.
     pub(super) fn start_if_due(
         &mut self,
         start: impl FnOnce(Finality) -> JoinHandle<FullResult>,
@@ -108,44 +107,46 @@ impl FullQueue {
         true
     }
 
-    /// The end of the one under way; waits for ever when there is none. Dropping the future loses nothing.
+    /// Waits for the running one to end; for ever if there is none. Cancel-safe.
     pub(super) async fn wait_for_finished(&mut self) -> FinishedFull {
         let outcome = match &mut self.running {
             Some(running) => (&mut running.task).await,
             None => std::future::pending().await,
         };
         let Some(running) = self.running.take() else {
-            return std::future::pending().await; // it was there before
+            return std::future::pending().await; // unreachable: checked above
         };
         FinishedFull {
             request: running.request,
+            // A join error means that the task was aborted or panicked.
             result: outcome.unwrap_or(Err(FullError::Interrupted)),
             duration: running.started_at.elapsed(),
         }
     }
 
-    /// Tries again after a pause.
+    /// Retries after a pause, before anything else that is queued.
     pub(super) fn retry(&mut self, mut wanted: FullRequest, pause: Duration) {
         wanted.start_after = Instant::now() + pause;
         self.pending.push_front(wanted);
     }
 
-    /// What is under way was begun too early: it is begun anew, even if it has just been stored.
+    /// Restarts the running snapshot, even if it has just been stored: it started before the new round captures, so
+    /// revisions between the two could be missing.
     pub(super) async fn restart_running(&mut self) {
         if let Some(ended) = self.abort_running().await {
             self.pending.push_front(ended.request);
         }
     }
 
-    /// Nothing more is taken, and those who wait are told. What became of the one under way: it may have been stored at
-    /// the last moment, and then whoever asked for it still waits.
+    /// Aborts the running snapshot, clears the queue and fails its requests. Returns how the running one ended: it may
+    /// have been stored just before the abort, and its requesters then still wait.
     pub(super) async fn abort_all(&mut self) -> Option<FinishedFull> {
         let mut ended = self.abort_running().await;
         let interrupted = ended.as_mut().filter(|ended| ended.result.is_err());
         let wanted = interrupted.map(|ended| &mut ended.request);
         for wanted in wanted.into_iter().chain(&mut self.pending) {
             for reply in wanted.replies.drain(..) {
-                let _ = reply.send(Err(SnapshotRequestError::Aborted)); // whoever asked may have gone
+                let _ = reply.send(Err(SnapshotRequestError::Aborted)); // the requester may be gone
             }
         }
         self.pending.clear();
@@ -153,7 +154,7 @@ impl FullQueue {
     }
 
     async fn abort_running(&mut self) -> Option<FinishedFull> {
-        self.running.as_ref()?.task.abort(); // its upload goes with it
+        self.running.as_ref()?.task.abort(); // dropping the task aborts its upload
         Some(self.wait_for_finished().await)
     }
 }

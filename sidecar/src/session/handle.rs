@@ -1,4 +1,4 @@
-//! How others ask the session, whichever leads now.
+//! Sends snapshot requests to the current session.
 
 use std::sync::Arc;
 
@@ -11,30 +11,28 @@ use crate::ask::{SnapshotRequestError, Finality, Snapshotter};
 use crate::bucket::BackupStore;
 use crate::state::{StoredSnapshot, StateReceiver};
 
-/// What the session is asked.
+/// A snapshot request.
 pub enum SessionRequest {
-    /// A full snapshot.
     Full(Finality, oneshot::Sender<Result<StoredSnapshot, SnapshotRequestError>>),
-    /// A delta.
     Delta(oneshot::Sender<Result<Option<StoredSnapshot>, SnapshotRequestError>>),
 }
 
-/// Where the session that leads now can be reached; empty while none does.
+/// Channel to the current session; `None` inside while no session runs.
 #[derive(Clone, Default)]
 pub struct SnapshotQueue(Arc<watch::Sender<Option<mpsc::Sender<SessionRequest>>>>);
 
-/// Questions that may wait; more are refused by the HTTP server before.
+/// Requests that may queue; the HTTP server rejects more than that before.
 const QUEUE_CAPACITY: usize = 16;
 
 impl SnapshotQueue {
-    /// A session takes questions from now on, until what it gets is dropped.
+    /// Opens the channel for a session that starts.
     pub fn open(&self) -> mpsc::Receiver<SessionRequest> {
         let (send, receive) = mpsc::channel(QUEUE_CAPACITY);
         self.0.send_replace(Some(send));
         receive
     }
 
-    /// A question one stretch of a session did not come to is left to the next.
+    /// Passes a request that a round did not serve on to the next round.
     pub(super) async fn requeue(&self, ask: SessionRequest) {
         let line = self.0.borrow().clone();
         let Some(line) = line else {
@@ -45,35 +43,32 @@ impl SnapshotQueue {
         }
     }
 
-    /// No session takes questions.
+    /// Closes the channel: requests fail until the next session starts.
     pub fn close(&self) {
         self.0.send_replace(None);
     }
 }
 
-/// Answers a question with a reason.
 pub(super) fn reject(ask: SessionRequest, error: SnapshotRequestError) {
-    // Whoever asked may have gone.
+    // The requester may be gone.
     match ask {
         SessionRequest::Full(_, reply) => drop(reply.send(Err(error))),
         SessionRequest::Delta(reply) => drop(reply.send(Err(error))),
     }
 }
 
-/// Asks whichever session leads.
+/// Snapshotter that forwards requests to the current session.
 pub struct SnapshotHandle {
-    /// Where it is reached.
     pub queue: SnapshotQueue,
-    /// The store; `None` without one.
+    /// `None` if no store is configured.
     pub store: Option<BackupStore>,
-    /// What this sidecar is.
     pub state_rx: StateReceiver,
 }
 
 impl SnapshotHandle {
     async fn send_request<T>(
         &self,
-        question: impl FnOnce(oneshot::Sender<Result<T, SnapshotRequestError>>) -> SessionRequest,
+        request: impl FnOnce(oneshot::Sender<Result<T, SnapshotRequestError>>) -> SessionRequest,
     ) -> Result<T, SnapshotRequestError> {
         if self.store.is_none() {
             return Err(SnapshotRequestError::NoStore);
@@ -84,7 +79,7 @@ impl SnapshotHandle {
             return Err(SnapshotRequestError::NotLeading { role: standing });
         };
         let (reply, answer) = oneshot::channel();
-        line.send(question(reply))
+        line.send(request(reply))
             .await
             .map_err(|_| SnapshotRequestError::Aborted)?;
         answer.await.unwrap_or(Err(SnapshotRequestError::Aborted))

@@ -1,17 +1,17 @@
-//! Whether the store is the past of this etcd. Numbers do not tell: an etcd that came up empty has passed any revision
-//! after a while.
+//! Verifies that the store belongs to this etcd's history. Revision numbers alone prove nothing: an etcd that started
+//! empty passes any revision after a while.
 //!
 //! ```text
-//! newest delta ─read to its end─► Witness: its last event ─┐
+//! newest delta ─read to its end─► its last event ──────────┐
 //!   (or full)                                              │
-//! etcd ─ the key at that revision ─► Testimony ────────────┴─► judge (pure) ─► Kinship
+//! etcd ─ the key at that revision ─► key history ──────────┴─► judge (pure) ─► match
 //! ```
 //!
-//! An event is found again in the history it comes from, and in no other: a key that was put has that version and that
-//! value at that very revision; one that was deleted was there the revision before and then not. When etcd has compacted
-//! the revision, what became of the key since is all there is to go by. A store of full snapshots alone has its witness
-//! in the newest one, if that is small. **Does not do**: larger ones, which would have to be read whole; behind such a one
-//! a full snapshot comes first, so that no delta stands on what may be another history.
+//! The last event of the store exists in its own history and in no other: a key that was put has that version and value
+//! at exactly that revision; a key that was deleted exists one revision earlier and not at that revision. If etcd has
+//! compacted the revision, only the current state of the key can be compared. If the store holds full snapshots only,
+//! the event comes from the newest one, if it is small. **Limits**: a large full snapshot is not read; a new full snapshot
+//! then comes first, so that no delta builds on a different history.
 
 use std::time::Duration;
 
@@ -23,19 +23,19 @@ use sha2::{Digest, Sha256};
 
 use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
 
-/// The revision that stands for the newest one.
+/// etcd's value for "the current revision" in a range request.
 const LATEST: Revision = Revision(0);
 
-/// The last event of the newest delta, or of the newest full snapshot when there is no delta.
+/// The last event of the newest delta, or of the newest full snapshot if there is no delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LastEvent {
     pub(super) key: Vec<u8>,
     pub(super) revision: Revision,
-    /// What was put; `None` for a delete.
+    /// `None` for a delete.
     pub(super) put: Option<WrittenKey>,
 }
 
-/// A key as it was written. The value may be large, so only its hash is kept.
+/// Metadata of a put. The value may be large, so only its SHA-256 is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WrittenKey {
     pub(super) create_revision: Revision,
@@ -59,7 +59,7 @@ impl LastEvent {
         }
     }
 
-    /// A row of a database.
+    /// Reads the event from a row of the `key` bucket.
     pub(super) fn from_row(at: RevisionKey, change: &KeyValueRow<'_>) -> Self {
         let put = (!at.is_tombstone).then(|| WrittenKey {
             create_revision: change.create_revision,
@@ -86,48 +86,45 @@ impl From<&KeyValue> for WrittenKey {
     }
 }
 
-/// A key at a revision.
+/// A key at a revision, as etcd returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeyLookup {
-    /// It was there.
     Present(WrittenKey),
-    /// It was not.
     Absent,
-    /// etcd has compacted the revision, or was not asked.
+    /// etcd has compacted the revision, or it was not read.
     Unavailable,
 }
 
-/// What etcd has to say about a witness.
+/// The key of the event in etcd's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeyHistory {
     /// The key at the revision of the event.
     AtRevision {
-        /// The revision before; only a delete needs it.
+        /// One revision earlier; read for a delete only.
         before: KeyLookup,
-        /// At the revision.
         at: Option<WrittenKey>,
     },
-    /// The revision is compacted: the key as it is now.
+    /// The revision is compacted: the key at the current revision.
     Current(Option<WrittenKey>),
 }
 
-/// What the store is to etcd.
+/// Relation of the store's history to etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HistoryMatch {
-    /// Its past.
+    /// The same history.
     Same,
-    /// Another history, that goes on differently at a revision etcd still has.
+    /// A different history: etcd still has the revision, with another event.
     Foreign,
-    /// Another history, as far as etcd, which has compacted the revision, can tell.
+    /// A different history, concluded from the current state: etcd has compacted the revision.
     Diverged,
-    /// Nobody can tell any more.
+    /// Neither provable nor refutable after compaction.
     Unknown,
 }
 
 /// Compares the event with what etcd has.
-pub(super) fn match_history(witness: &LastEvent, testimony: &KeyHistory) -> HistoryMatch {
+pub(super) fn match_history(witness: &LastEvent, key_history: &KeyHistory) -> HistoryMatch {
     let own_if = |is_history_verified, otherwise| if is_history_verified { HistoryMatch::Same } else { otherwise };
-    match (&witness.put, testimony) {
+    match (&witness.put, key_history) {
         (Some(put), KeyHistory::AtRevision { at, .. }) => {
             own_if(at.as_ref() == Some(put), HistoryMatch::Foreign)
         }
@@ -138,13 +135,15 @@ pub(super) fn match_history(witness: &LastEvent, testimony: &KeyHistory) -> Hist
             KeyLookup::Unavailable => HistoryMatch::Unknown,
         },
         (_, KeyHistory::Current(None)) => HistoryMatch::Unknown,
-        // Deleted and made again since, which says nothing about before.
+        // Deleted and created again since: the key proves nothing about the older revision.
         (_, KeyHistory::Current(Some(now))) if now.create_revision > witness.revision => HistoryMatch::Unknown,
+        // A key older than its delete in the store was never deleted in etcd.
         (None, KeyHistory::Current(Some(_))) => HistoryMatch::Diverged,
         (Some(put), KeyHistory::Current(Some(now))) if now.mod_revision <= put.mod_revision => {
             own_if(now == put, HistoryMatch::Diverged)
         }
         (Some(put), KeyHistory::Current(Some(now))) => {
+            // Every later put of the same key keeps its create revision and raises its version.
             let has_grown = now.create_revision == put.create_revision && now.version > put.version;
             own_if(has_grown, HistoryMatch::Diverged)
         }
@@ -152,7 +151,7 @@ pub(super) fn match_history(witness: &LastEvent, testimony: &KeyHistory) -> Hist
 }
 
 impl EtcdClient {
-    /// What the own member has to say about a witness. It must have been confirmed to be as far as the revision.
+    /// Reads the key of the event from the own member, which must have been confirmed to have reached the revision.
     pub(super) async fn read_key_history(
         &self,
         witness: &LastEvent,
@@ -178,7 +177,6 @@ impl EtcdClient {
         Ok(KeyHistory::AtRevision { before, at })
     }
 
-    /// The key of a witness at a revision.
     async fn get_key_at(
         &self,
         witness: &LastEvent,
@@ -187,6 +185,7 @@ impl EtcdClient {
     ) -> Result<KeyLookup, EtcdError> {
         let client = self.own_client().await?;
         let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
+        // A serializable read suffices: the caller confirmed that the member has reached the revision.
         let options = GetOptions::new()
             .with_serializable()
             .with_revision(revision.0);

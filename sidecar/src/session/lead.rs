@@ -1,4 +1,4 @@
-//! From taking over to handing over: one round after the other.
+//! Runs a leader's session: one round after the other, and the other duties of a leader beside them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,50 +27,42 @@ use crate::schedule::Schedule;
 use crate::state::StateSender;
 use crate::tail::{DeltaUploader, TailConfig};
 
-/// How long to wait before looking again at a store that is not etcd's.
+/// Pause before a refused store is checked again.
 pub(super) const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a leader does besides snapshots. It ends when told to.
+/// Work of a leader besides snapshots.
 pub trait LeaderTask: Send + Sync + 'static {
-    /// Does it until told to stop.
+    /// Runs until `stop` is cancelled.
     fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
 }
 
-/// How a leader works.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// When full snapshots are due.
     pub schedule: Schedule,
-    /// How deltas are made; `None` makes none.
+    /// `None` disables delta snapshots.
     pub tail: Option<TailConfig>,
-    /// How full snapshots are made.
     pub full: FullConfig,
-    /// Between two attempts.
+    /// Pauses between retries.
     pub backoff: Backoff,
 }
 
-/// What a leader is made of.
+/// Everything a session needs.
 #[derive(Clone)]
 pub struct BackupLeader {
-    /// The etcd beside this sidecar.
     pub etcd: EtcdClient,
-    /// Where the backups go; without it a leader only has its duties.
+    /// Backup store; without one a leader only runs its duties.
     pub store: Option<BackupStore>,
-    /// How it works.
     pub config: SessionConfig,
-    /// What is asked before an object is completed.
+    /// Confirms leadership before an object becomes visible.
     pub fence: LeaderFence,
-    /// Where it says what it knows.
     pub state_tx: StateSender,
-    /// What is measured.
     pub metrics: SidecarMetrics,
-    /// Where it is asked.
+    /// Channel for snapshot requests.
     pub snapshot_queue: SnapshotQueue,
-    /// The newest full snapshot of anybody: a Job may have folded deltas into one meanwhile.
+    /// Revision of the newest full snapshot from any writer: a compaction Job may have stored one.
     pub newest_full: watch::Receiver<Option<Revision>>,
-    /// Held by whoever must not be disturbed: a full snapshot, or a defragmentation.
+    /// One permit: full snapshots and defragmentation exclude each other.
     pub maintenance_lock: Arc<Semaphore>,
-    /// What it does besides.
     pub tasks: Vec<Arc<dyn LeaderTask>>,
 }
 
@@ -90,6 +82,7 @@ impl BackupLeader {
             Some(bucket) => self.run_backups(&bucket, &stop, &farewell).await,
             None => stop.cancelled().await,
         }
+        // Followers report no backup progress and no backup failure.
         self.state_tx.send_modify(|state| {
             state.captured = None;
             state.captured_at = None;
@@ -98,15 +91,15 @@ impl BackupLeader {
         });
         while let Some(ended) = duties.join_next().await {
             if let Err(error) = ended {
-                warn!(error = %error, "a duty did not end in an orderly way");
+                warn!(error = %error, "leader duty failed");
             }
         }
     }
 
     async fn run_backups(&self, bucket: &BackupStore, stop: &CancellationToken, farewell: &OnStopCell) {
         let mut asks = self.snapshot_queue.open();
-        let (mut course, mut fulls) = (SessionContext::default(), FullQueue::default());
-        while let Some(plan) = self.plan_round(bucket, &mut course, stop, &mut asks).await {
+        let (mut context, mut fulls) = (SessionContext::default(), FullQueue::default());
+        while let Some(plan) = self.plan_round(bucket, &mut context, stop, &mut asks).await {
             let start = Round::start(self, bucket, plan, &mut fulls, farewell);
             let over = match stop.run_until_cancelled(start).await {
                 Some(Ok(round)) => round.run(stop, &mut asks).await,
@@ -114,16 +107,17 @@ impl BackupLeader {
                     self.report_failure("etcd", &ErrorChain(&error).to_string());
                     self.wait_and_reject(self.config.backoff.delay(1), stop, &mut asks)
                         .await;
-                    RoundEnd::Restart(course.forced_full)
+                    // The required full snapshot was not taken: keep its reason.
+                    RoundEnd::Restart(context.forced_full)
                 }
                 None => RoundEnd::Stopped,
             };
             match over {
                 RoundEnd::Stopped => break,
-                RoundEnd::Restart(because) => course.forced_full = because,
+                RoundEnd::Restart(because) => context.forced_full = because,
                 RoundEnd::TailEnded => {
-                    course.forced_full = None;
-                    self.report_failure("internal", "the capture of deltas ended unasked");
+                    context.forced_full = None;
+                    self.report_failure("internal", "the delta capture task ended unexpectedly");
                     self.wait_and_reject(self.config.backoff.delay(1), stop, &mut asks)
                         .await;
                 }
@@ -135,7 +129,7 @@ impl BackupLeader {
         self.snapshot_queue.close();
     }
 
-    /// The store tells of one that was stored, the next time it is listed.
+    /// Records a snapshot that ended after its round. The inventory learns of it with the next listing.
     fn record_finished_full(&self, ended: FinishedFull) {
         match ended.result {
             Ok(taken) => {
@@ -148,13 +142,12 @@ impl BackupLeader {
         }
     }
 
-    /// A full snapshot is not to be: said and counted.
     pub(super) fn report_full_failure(&self, error: &FullError) {
-        warn!(error = %ErrorChain(error), "a full snapshot failed");
+        warn!(error = %ErrorChain(error), "full snapshot failed");
         self.metrics.count_failure(error.class());
     }
 
-    /// Waits, and tells those who ask meanwhile why there is no snapshot.
+    /// Waits; meanwhile answers snapshot requests with the current failure.
     pub(super) async fn wait_and_reject(
         &self,
         pause: Duration,
@@ -176,13 +169,13 @@ impl BackupLeader {
         }
     }
 
-    /// No answer is no.
+    /// `false` also if etcd does not answer.
     async fn has_history_after(&self, revision: Revision) -> bool {
-        let asked = self.etcd.has_history_after(revision, self.fence.timeout);
-        asked.await.unwrap_or(false)
+        let answer = self.etcd.has_history_after(revision, self.fence.timeout);
+        answer.await.unwrap_or(false)
     }
 
-    /// Where deltas go on: where they ended, if etcd still has what comes behind, else after the newest snapshot.
+    /// Where deltas continue: after the last delta if etcd still has that history, else after the newest snapshot.
     pub(super) async fn choose_delta_start(
         &self,
         after: Revision,
@@ -204,7 +197,7 @@ impl BackupLeader {
         }
     }
 
-    /// Its deltas may be stored until the farewell is over.
+    /// Uploads deltas also after leadership was transferred, if the session is told to store the rest.
     pub(super) fn build_uploader(&self, bucket: &BackupStore, farewell: &OnStopCell) -> DeltaUploader {
         DeltaUploader {
             store: bucket.clone(),

@@ -1,15 +1,15 @@
-//! What a leader does, from taking over to handing over.
+//! The backup session of the leading sidecar, from acquiring leadership to losing it.
 //!
 //! ```text
-//! store ─list─► begin (pure) ─► kinship ─► tail: deltas ───────┐
-//!                                  │                           ├─► store
-//!                                  └─► full: now, by schedule, ┘
+//! store ─list─► begin (pure) ─► history check ─► tail: deltas ───────┐
+//!                                  │                                 ├─► store
+//!                                  └─► full: now, by schedule,       ┘
 //!                                      on demand, after a gap
 //! ```
 //!
-//! **Holds**: one full snapshot at a time; deltas are captured all the while; after a gap nothing is stored before a
-//! full snapshot bridges it; a store that holds another history is not written into; being told to stop waits for
-//! nothing but the farewell. **After a crash**: the next leader lists the store and begins behind its end.
+//! **Invariants**: at most one full snapshot runs at a time; delta capture continues meanwhile; after a gap, no delta
+//! is stored until a full snapshot covers the gap; a store with a different history is never written to; stopping
+//! waits only for the final delta upload. **After a crash**: the next leader lists the store and continues after its end.
 
 mod begin;
 mod fulls;

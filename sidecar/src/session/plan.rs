@@ -1,4 +1,4 @@
-//! Before a round: what the store holds, where etcd is, and whether the one is the past of the other.
+//! Plans a round: lists the store, reads etcd's revision, and verifies that the store belongs to etcd's history.
 
 use std::time::Duration;
 
@@ -22,22 +22,23 @@ use crate::bucket::{BackupStore, BackupStoreError};
 use crate::state;
 use crate::tail::newest_revision;
 
-/// How long etcd may take to send one value: it may be as large as its request limit.
+/// Timeout to read one value: it may be as large as etcd's request limit.
 const KEY_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a session has learnt, from round to round.
+/// What a session keeps between rounds.
 #[derive(Debug, Default)]
 pub(super) struct SessionContext {
-    /// Why a full snapshot comes first, whatever the store says.
+    /// Reason to start the next round with a full snapshot, whatever the store holds.
     pub(super) forced_full: Option<FullSnapshotReason>,
-    /// The store is the past of this etcd.
+    /// The store was verified to belong to this etcd's history.
     is_history_verified: bool,
-    /// The store was ahead of etcd, and reached this far. As long as it does, etcd passing that revision heals nothing.
+    /// Last revision of the store when it was ahead of etcd. The store stays refused while it still ends there: an etcd
+    /// that started empty passes that revision after a while, with a different history.
     store_ahead_at: Option<Revision>,
 }
 
 impl SessionContext {
-    /// Judges a plan by how the store was met before.
+    /// Refuses a plan for a store that is, or was, ahead of etcd.
     fn check_plan(&mut self, plan: StartPlan, store: Revision) -> Result<StartPlan, StoreConflict> {
         match plan {
             StartPlan::StoreAhead { store, etcd } => {
@@ -45,6 +46,7 @@ impl SessionContext {
                 Err(StoreConflict::StoreAhead { store, etcd })
             }
             _ if self.store_ahead_at == Some(store) => Err(StoreConflict::ForeignHistory { revision: store }),
+            // The store changed since, for example because it was emptied.
             plan => {
                 self.store_ahead_at = None;
                 Ok(plan)
@@ -53,11 +55,10 @@ impl SessionContext {
     }
 }
 
-/// Why there is no plan yet.
 enum PlanError {
-    /// Something does not answer.
+    /// etcd or the store failed; retried with backoff.
     Failed { class: &'static str, reason: String },
-    /// The store is not ours to write.
+    /// The store must not be written to.
     Refused(StoreConflict),
 }
 
@@ -68,19 +69,19 @@ impl From<StoreConflict> for PlanError {
 }
 
 impl BackupLeader {
-    /// Looks until that works, and decides how to begin. `None` when told to stop.
+    /// Retries until a plan is made. `None` when stopped.
     pub(super) async fn plan_round(
         &self,
         bucket: &BackupStore,
-        course: &mut SessionContext,
+        context: &mut SessionContext,
         stop: &CancellationToken,
         asks: &mut mpsc::Receiver<SessionRequest>,
     ) -> Option<(StartPlan, Inventory)> {
         let mut attempts = 0u32;
         while !stop.is_cancelled() {
-            // A store may be tried for minutes; being told to stop does not wait for that.
-            let looking = stop.run_until_cancelled(self.check_store(bucket, course));
-            let pause = match looking.await? {
+            // Store retries can take minutes; stopping must not wait for them.
+            let attempt = stop.run_until_cancelled(self.check_store(bucket, context));
+            let pause = match attempt.await? {
                 Ok((plan, catalogue)) => {
                     let stock = Inventory::new(&bucket.config().prefix, catalogue);
                     self.publish(&stock);
@@ -101,18 +102,18 @@ impl BackupLeader {
         None
     }
 
-    /// Tells everyone what is in the store.
+    /// Publishes the store's contents in the state and the metrics.
     pub(super) fn publish(&self, stock: &Inventory) {
-        let folded = *self.newest_full.borrow();
-        stock.publish(folded, &self.state_tx, &self.metrics);
+        let compacted = *self.newest_full.borrow();
+        stock.publish(compacted, &self.state_tx, &self.metrics);
     }
 
     async fn check_store(
         &self,
         bucket: &BackupStore,
-        course: &mut SessionContext,
+        context: &mut SessionContext,
     ) -> Result<(StartPlan, Catalogue), PlanError> {
-        // etcd after the store: it only grows, so a store that looks ahead is ahead.
+        // Read etcd's revision after the listing: it only grows, so a store that appears ahead really is ahead.
         let catalogue = bucket
             .list_snapshots()
             .await
@@ -120,14 +121,14 @@ impl BackupLeader {
         let etcd = self.etcd.read_quorum_revision(self.fence.timeout).await;
         let etcd = etcd.map_err(|error| to_plan_error("etcd", &error))?;
         let plan = plan_start(&catalogue, etcd, &self.start_inputs());
-        let plan = course.check_plan(plan, newest_revision(&catalogue))?;
-        if !course.is_history_verified {
+        let plan = context.check_plan(plan, newest_revision(&catalogue))?;
+        if !context.is_history_verified {
             match self.check_history(bucket, &catalogue, etcd).await? {
-                HistoryCheck::Verified => course.is_history_verified = true,
+                HistoryCheck::Verified => context.is_history_verified = true,
                 HistoryCheck::Unverified(because) => return Ok((StartPlan::FullFirst(because), catalogue)),
             }
         }
-        let plan = course.forced_full.map_or(plan, StartPlan::FullFirst);
+        let plan = context.forced_full.map_or(plan, StartPlan::FullFirst);
         Ok((plan, catalogue))
     }
 
@@ -140,7 +141,7 @@ impl BackupLeader {
         }
     }
 
-    /// Asks etcd about the last event of the newest delta, or of the newest full snapshot when there are no deltas.
+    /// Looks up in etcd the last event of the newest delta, or of the newest full snapshot if there are no deltas.
     async fn check_history(
         &self,
         bucket: &BackupStore,
@@ -150,7 +151,7 @@ impl BackupLeader {
         let store = bucket.open().await;
         let store = store.map_err(|error| self.record_store_error(&error))?;
         match (catalogue.deltas.last(), catalogue.fulls.last()) {
-            (None, None) => Ok(HistoryCheck::Verified), // nothing contradicts it
+            (None, None) => Ok(HistoryCheck::Verified), // an empty store belongs to any history
             (Some(delta), _) => {
                 let last = witness::read_last_event(&store, delta).await;
                 let Some(witness) = skip_damaged(delta, last)? else {
@@ -159,41 +160,42 @@ impl BackupLeader {
                 self.check_event(&witness, HistoryCheck::Verified).await
             }
             (None, Some(full)) => {
+                // Without deltas nothing builds on the snapshot; an empty etcd has no history to compare.
                 if self.config.tail.is_none() || full.name.last <= Revision::EMPTY {
-                    return Ok(HistoryCheck::Verified); // nothing is written behind it; or nothing is in it
+                    return Ok(HistoryCheck::Verified);
                 }
                 let unproven = HistoryCheck::Unverified(FullSnapshotReason::UnverifiedHistory);
                 let last = witness::read_last_row(&store, full).await;
                 let Some(witness) = skip_damaged(full, last)? else {
                     return Ok(unproven);
                 };
-                let store = witness.revision; // a full snapshot may be newer than its name
+                let store = witness.revision; // the content of a full snapshot may be newer than its name
                 if store > etcd {
                     return Err(StoreConflict::StoreAhead { store, etcd }.into());
                 }
-                // What it once held behind that, and has compacted, is not told of.
+                // An older row proves nothing about the revisions after it, whose rows were compacted.
                 let is_last = witness.revision >= full.name.last;
                 match self.check_event(&witness, unproven).await? {
                     HistoryCheck::Verified if !is_last => Ok(unproven),
-                    met => Ok(met),
+                    check => Ok(check),
                 }
             }
         }
     }
 
-    /// What etcd makes of a witness; `if_untold` when it cannot say.
-    async fn check_event(&self, witness: &LastEvent, if_untold: HistoryCheck) -> Result<HistoryCheck, PlanError> {
-        let testimony = self.etcd.read_key_history(witness, KEY_READ_TIMEOUT).await;
-        let testimony = testimony.map_err(|error| to_plan_error("etcd", &error))?;
+    /// Compares an event with etcd's history; returns `if_unknown` if etcd compacted what is needed.
+    async fn check_event(&self, witness: &LastEvent, if_unknown: HistoryCheck) -> Result<HistoryCheck, PlanError> {
+        let key_history = self.etcd.read_key_history(witness, KEY_READ_TIMEOUT).await;
+        let key_history = key_history.map_err(|error| to_plan_error("etcd", &error))?;
         let revision = witness.revision;
-        match match_history(witness, &testimony) {
+        match match_history(witness, &key_history) {
             HistoryMatch::Same => Ok(HistoryCheck::Verified),
             HistoryMatch::Unknown => {
-                info!(revision = %revision, "etcd has compacted the end of the backup, so that nothing proves or disproves that it continues it");
-                Ok(if_untold)
+                info!(revision = %revision, "cannot verify that the backup belongs to this etcd: etcd has compacted the revision where it ends");
+                Ok(if_unknown)
             }
             HistoryMatch::Diverged => {
-                warn!(revision = %revision, "the backup in the store ends in another history than etcd's");
+                warn!(revision = %revision, "the backup in the store ends in a different history than etcd");
                 Ok(HistoryCheck::Unverified(FullSnapshotReason::DivergedHistory))
             }
             HistoryMatch::Foreign => Err(StoreConflict::ForeignHistory { revision }.into()),
@@ -207,11 +209,11 @@ impl BackupLeader {
         to_plan_error("store", error)
     }
 
-    /// The store is not ours to write.
     fn report_conflict(&self, refusal: StoreConflict) {
         error!("{refusal}");
         let class = refusal.class();
         let trouble = self.state_tx.borrow().failure.clone();
+        // Planning repeats every 30 s: count the gap once, not on each retry.
         if trouble.is_none_or(|trouble| trouble.class != class) {
             self.metrics.count_gap(refusal.gap_cause());
         }
@@ -220,24 +222,24 @@ impl BackupLeader {
         state::record_failure(&self.state_tx, class, &refusal.to_string());
     }
 
-    /// Said when it is tried again.
+    /// Reports a failed attempt to start; the caller retries.
     pub(super) fn report_failure(&self, class: &'static str, reason: &str) {
-        warn!(error = reason, "backups cannot begin, trying again");
+        warn!(error = reason, "cannot start backups, retrying");
         self.metrics.count_failure(class);
         state::record_failure(&self.state_tx, class, reason);
     }
 }
 
-/// What the store turned out to be.
+/// Whether the store belongs to etcd's history.
 #[derive(Clone, Copy)]
 enum HistoryCheck {
-    /// The past of this etcd, as far as anyone can tell.
+    /// It does, or nothing contradicts it.
     Verified,
-    /// Nothing is to be written behind what is there, but for a full snapshot.
+    /// Not verified: no delta may continue it, a full snapshot must come first.
     Unverified(FullSnapshotReason),
 }
 
-/// The witness in an object; `None` when it has none, or is damaged.
+/// `None` if the object has no event or is damaged.
 fn skip_damaged(
     object: &SnapshotObject,
     read: Result<Option<LastEvent>, LastEventError>,
@@ -245,7 +247,7 @@ fn skip_damaged(
     match read {
         Ok(witness) => Ok(witness),
         Err(error) if error.is_damage() => {
-            error!(object_key = %object.key, error = %ErrorChain(&error), "the newest object of the backup is damaged");
+            error!(object_key = %object.key, error = %ErrorChain(&error), "newest object of the backup is damaged");
             Ok(None)
         }
         Err(error) => Err(to_plan_error("store", &error)),
@@ -278,25 +280,25 @@ mod tests {
 
     #[test]
     fn a_store_that_was_ahead_stays_refused_after_etcd_has_passed_it() {
-        let mut course = SessionContext::default();
+        let mut context = SessionContext::default();
         let store = Revision(50_000);
-        let refused = course.check_plan(store_ahead_plan(), store).unwrap_err();
+        let refused = context.check_plan(store_ahead_plan(), store).unwrap_err();
         assert_eq!(refused.class(), "store-ahead");
         for _ in 0..2 {
-            let refused = course.check_plan(continue_plan(), store).unwrap_err();
+            let refused = context.check_plan(continue_plan(), store).unwrap_err();
             assert_eq!(refused, StoreConflict::ForeignHistory { revision: store });
         }
     }
 
     #[test]
     fn a_store_that_was_emptied_is_a_new_one() {
-        let mut course = SessionContext::default();
-        course.check_plan(store_ahead_plan(), Revision(50_000)).unwrap_err();
+        let mut context = SessionContext::default();
+        context.check_plan(store_ahead_plan(), Revision(50_000)).unwrap_err();
         let fresh = StartPlan::FullFirst(FullSnapshotReason::NoFull);
-        assert_eq!(course.check_plan(fresh.clone(), Revision(0)), Ok(fresh));
-        // Whatever it reaches later is its own.
+        assert_eq!(context.check_plan(fresh.clone(), Revision(0)), Ok(fresh));
+        // Everything stored after that belongs to this etcd.
         assert_eq!(
-            course.check_plan(continue_plan(), Revision(50_000)),
+            context.check_plan(continue_plan(), Revision(50_000)),
             Ok(continue_plan())
         );
     }

@@ -1,4 +1,4 @@
-//! One stretch of a session: a tail, full snapshots when they are due, and whoever asks.
+//! One round of a session: runs a tail, takes full snapshots when they are due, and serves requests.
 
 use std::time::Duration;
 
@@ -25,22 +25,19 @@ use crate::schedule::ScheduleTimer;
 use crate::state::{self, StoredSnapshot};
 use crate::tail::{DeltaFlusher, TailEvent, TailParts, DeltaTail};
 
-/// What the tail has to say between two looks; it says something once per delta.
+/// Tail events that may queue; the tail sends one per delta.
 const TAIL_EVENT_CAPACITY: usize = 64;
-/// The clock may be set meanwhile, so no wait for the schedule is longer.
+/// Longest sleep until the schedule is checked again: the wall clock may be set meanwhile.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How a round ended.
 pub(super) enum RoundEnd {
-    /// Told to stop.
     Stopped,
-    /// To be followed by another, which begins with a full snapshot when there is a reason.
+    /// Another round follows; it starts with a full snapshot if there is a reason.
     Restart(Option<FullSnapshotReason>),
-    /// The tail ended unasked, and without a word.
+    /// The tail's task ended without being stopped, for example by a panic.
     TailEnded,
 }
 
-/// See the module.
 pub(super) struct Round<'a> {
     leader: &'a BackupLeader,
     store: &'a BackupStore,
@@ -52,7 +49,7 @@ pub(super) struct Round<'a> {
     full_queue: &'a mut FullQueue,
     schedule: ScheduleTimer,
     inventory: Inventory,
-    /// The next full snapshot bridges a hole.
+    /// The next full snapshot covers a gap.
     is_bridging: bool,
 }
 
@@ -70,13 +67,13 @@ impl<'a> Round<'a> {
                 backfill_after: deltas_end,
                 full,
             } => (leader.choose_delta_start(after, deltas_end).await, false, full),
-            // Captured from before the snapshot on, so that nothing falls between.
+            // Capture starts before the snapshot is taken, so that no revision falls between the two.
             StartPlan::FullFirst(because) => {
                 fulls.restart_running().await;
                 let now = leader.etcd.read_quorum_revision(leader.fence.timeout).await?;
                 (now, true, Some(because))
             }
-            StartPlan::StoreAhead { etcd, .. } => (etcd, true, None), // never planned for
+            StartPlan::StoreAhead { etcd, .. } => (etcd, true, None), // unreachable: planning refuses it
         };
         let (send, notices) = mpsc::channel(TAIL_EVENT_CAPACITY);
         let (tail_stop, farewell) = (CancellationToken::new(), OnStopCell::default());
@@ -109,10 +106,11 @@ impl<'a> Round<'a> {
     }
 
     fn record_start(&mut self, after: Revision, full: Option<FullSnapshotReason>) {
-        info!(revision = %after, "backups begin");
+        info!(revision = %after, "backups started");
         self.leader.state_tx.send_modify(|state| {
             state.captured = Some(after);
         });
+        // A full snapshot of the previous round may still be running, and serves this one as well.
         if let Some(because) = full
             && !self.full_queue.has_required_or_running()
         {
@@ -130,6 +128,7 @@ impl<'a> Round<'a> {
             self.start_full_if_due();
             let wake = self.next_wake();
             tokio::select! {
+                // Biased: a stop wins, and requests cannot starve the tail.
                 biased;
                 () = stop.cancelled() => break RoundEnd::Stopped,
                 ended = self.full_queue.wait_for_finished() => self.on_full_finished(ended),
@@ -146,7 +145,7 @@ impl<'a> Round<'a> {
         over
     }
 
-    /// A full snapshot the chain needs.
+    /// Queues a full snapshot that the chain needs.
     fn request_full(&mut self, because: FullSnapshotReason) {
         self.leader.metrics.set_required(SnapshotKind::Full, true);
         self.full_queue.enqueue(because, Finality::Ordinary, None);
@@ -163,7 +162,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What makes a full snapshot wait for the deltas up to it. Those held back for it are not waited for.
+    /// Makes a full snapshot wait for the deltas up to it; `None` while deltas are held back until it is stored.
     fn flusher_for_full(&self) -> Option<DeltaFlusher> {
         self.tail.as_ref().and_then(DeltaTail::flusher_for_full)
     }
@@ -190,31 +189,33 @@ impl<'a> Round<'a> {
         self.leader.metrics.count_upload_parts(parts);
         info!(object_key = %stored.key, bytes = stored.size, raw_bytes, seconds, "full snapshot stored");
         self.leader.metrics.record_stored(&stored, raw_bytes);
+        // Another queued snapshot is still required.
         if self.full_queue.is_queue_empty() {
             self.leader.metrics.set_required(SnapshotKind::Full, false);
         }
         self.record_stored(&stored);
         self.report_gap(&stored);
+        // Held deltas have a full snapshot before them now.
         if let Some(tail) = &self.tail {
             tail.release();
         }
         wanted.notify_stored(&stored);
     }
 
-    /// What the store lacks for good, told as soon as that is known.
+    /// Logs revisions that the store lacks for good.
     fn report_gap(&mut self, stored: &StoredSnapshot) {
         let is_bridging = std::mem::take(&mut self.is_bridging);
         if let Some((from, to)) = self.inventory.find_gap_before(stored.name.last)
             && is_bridging
         {
-            error!(object_key = %stored.key, "revisions {from} to {to} are missing: the full snapshot comes behind them");
+            error!(object_key = %stored.key, "revisions {from} to {to} are missing: no delta covers them before this full snapshot");
         }
     }
 
-    /// Whoever asked is told; what the chain needs is tried again, later and later.
+    /// Fails the requests. A snapshot that the chain needs is retried with backoff; a requested one is not.
     fn on_full_failed(&mut self, error: &FullError, mut wanted: FullRequest) {
         let reason = ErrorChain(error).to_string();
-        warn!(error = %reason, because = wanted.reason.as_str(), "a full snapshot failed");
+        warn!(error = %reason, because = wanted.reason.as_str(), "full snapshot failed");
         self.leader.metrics.count_failure(error.class());
         if let FullError::Store { source, .. } = error {
             self.leader.metrics.count_store_error(source.class());
@@ -222,8 +223,9 @@ impl<'a> Round<'a> {
         state::record_failure(&self.leader.state_tx, error.class(), &reason);
         for reply in wanted.replies.drain(..) {
             let reason = reason.clone();
-            let _ = reply.send(Err(SnapshotRequestError::Failed { reason })); // as above
+            let _ = reply.send(Err(SnapshotRequestError::Failed { reason })); // the requester may be gone
         }
+        // The requester decides whether to retry.
         if wanted.reason == FullSnapshotReason::OnDemand {
             return;
         }
@@ -232,7 +234,7 @@ impl<'a> Round<'a> {
         self.full_queue.retry(wanted, pause);
     }
 
-    /// Nothing is tried again; one that was stored at the last moment is one.
+    /// Handles an aborted snapshot without retrying it; it may have been stored just before the abort.
     fn on_full_aborted(&mut self, ended: FinishedFull) {
         let seconds = ended.duration.as_secs_f64();
         match ended.result {
@@ -273,6 +275,7 @@ impl<'a> Round<'a> {
             (SessionRequest::Delta(reply), Some(tail)) => {
                 let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.timeout);
                 let (flusher, line) = (tail.flusher(), self.leader.snapshot_queue.clone());
+                // In its own task: the flush waits for capture and upload, and must not block the round.
                 tokio::spawn(async move {
                     let stored = match etcd.read_quorum_revision(patience).await {
                         Ok(now) => flusher.flush(now).await,
@@ -281,16 +284,16 @@ impl<'a> Round<'a> {
                         }),
                     };
                     match stored {
-                        // The round is over; the one that follows, if any does, captures it again.
+                        // The round ended; the next round, if there is one, captures the events again.
                         Err(SnapshotRequestError::Aborted) => line.requeue(SessionRequest::Delta(reply)).await,
-                        told => drop(reply.send(told)), // whoever asked may have gone
+                        outcome => drop(reply.send(outcome)), // the requester may be gone
                     }
                 });
             }
         }
     }
 
-    /// When the schedule or a repetition is due, or the clock is to be looked at.
+    /// When the schedule, a retry or the next clock check is due.
     fn next_wake(&self) -> Instant {
         let scheduled = self.schedule.next_at().map(|due| {
             let left = due.duration_since(Timestamp::now());
@@ -302,13 +305,16 @@ impl<'a> Round<'a> {
     }
 
     fn check_schedule(&mut self) {
+        // A queued full snapshot serves the schedule as well.
         if self.schedule.poll_due(Timestamp::now()) && !self.full_queue.has_required() {
             self.request_full(FullSnapshotReason::Scheduled);
         }
     }
 
-    /// The tail stores what it may. A full snapshot under way goes on, unless there is a reason to take another.
+    /// Lets the tail store what it has captured. A running full snapshot continues into the next round, unless the
+    /// session stops or a new one is required.
     async fn shut_down(mut self, over: &RoundEnd) {
+        // A snapshot that started before a gap does not cover it.
         if matches!(over, RoundEnd::Stopped | RoundEnd::Restart(Some(_))) {
             if let Some(ended) = self.full_queue.abort_all().await {
                 self.on_full_aborted(ended);
@@ -323,9 +329,10 @@ impl<'a> Round<'a> {
                 .get()
                 .copied()
                 .unwrap_or(OnStop::Discard),
+            // This sidecar still leads, so its captured events are valid.
             RoundEnd::Restart(_) | RoundEnd::TailEnded => OnStop::Store,
         };
-        let _ = self.on_stop.set(farewell); // nobody else sets it
+        let _ = self.on_stop.set(farewell); // set only here
         self.tail_stop.cancel();
         if let Some(tail) = self.tail.take() {
             tokio::join!(tail.wait_until_ended(), drain_tail_events(&mut self.tail_events, &mut self.inventory));
@@ -334,7 +341,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// A tail that ends must not wait for someone to listen.
+/// Reads the remaining events, so that the ending tail does not block on a full channel.
 async fn drain_tail_events(notices: &mut mpsc::Receiver<TailEvent>, stock: &mut Inventory) {
     while let Some(notice) = notices.recv().await {
         if let TailEvent::Stored(stored) = notice {

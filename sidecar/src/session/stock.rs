@@ -1,4 +1,4 @@
-//! What is in the store, kept up to date without listing it again and again.
+//! The newest objects in the store, kept up to date without listing it again.
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
@@ -9,12 +9,12 @@ use mainstay_ids::Revision;
 use crate::metrics::SidecarMetrics;
 use crate::state::{StateSender, DeltasSinceFull, StoredSnapshot};
 
-/// The newest objects, as listed at the beginning and as stored since.
+/// Objects as listed when the round started, and as stored since.
 #[derive(Default)]
 pub(super) struct Inventory {
     catalogue: Catalogue,
     prefix: String,
-    /// When this session last stored a delta.
+    /// When this round last stored a delta.
     delta_stored_at: Option<Timestamp>,
 }
 
@@ -27,7 +27,7 @@ impl Inventory {
         }
     }
 
-    /// Adds an object this session stored.
+    /// Adds an object that this session stored.
     pub(super) fn add(&mut self, stored: &StoredSnapshot) {
         if stored.name.kind == SnapshotKind::Delta {
             self.delta_stored_at = Some(Timestamp::now());
@@ -44,11 +44,12 @@ impl Inventory {
         self.prune();
     }
 
-    /// Only the newest chain matters here; memory does not grow with the age of the cluster.
+    /// Keeps only the two newest chains, so that memory does not grow with the age of the cluster.
     fn prune(&mut self) {
         let Some(newest) = self.catalogue.fulls.last().map(|full| full.name.last) else {
             return;
         };
+        // The second newest full snapshot is needed to find a gap before the newest.
         let keep_from = self.catalogue.fulls.len().saturating_sub(2);
         self.catalogue.fulls.drain(..keep_from);
         let oldest = self.catalogue.fulls.first().map_or(newest, |f| f.name.last);
@@ -57,7 +58,7 @@ impl Inventory {
             .retain(|delta| delta.name.last > oldest);
     }
 
-    /// The revisions before a full snapshot that nothing leads to, although something leads to those before them.
+    /// Revisions before a full snapshot that cannot be restored, between restorable ones.
     pub(super) fn find_gap_before(&self, full: Revision) -> Option<(Revision, Revision)> {
         let ranges = restorable_revisions(&self.catalogue).0;
         let around = ranges.iter().position(|(from, _)| *from == full)?;
@@ -65,10 +66,11 @@ impl Inventory {
         Some((end.next(), full.previous()))
     }
 
-    /// Tells everyone what there is. Deltas pile up behind the newest full snapshot, also one somebody else stored.
-    pub(super) fn publish(&self, folded: Option<Revision>, state_tx: &StateSender, metrics: &SidecarMetrics) {
+    /// Publishes the newest objects in the state and the metrics. Deltas are counted since the newest full snapshot,
+    /// including one that a compaction Job stored up to `compacted`.
+    pub(super) fn publish(&self, compacted: Option<Revision>, state_tx: &StateSender, metrics: &SidecarMetrics) {
         let (full, delta) = (self.catalogue.fulls.last(), self.catalogue.deltas.last());
-        let base = full.map(|full| full.name.last).max(folded);
+        let base = full.map(|full| full.name.last).max(compacted);
         let base = base.unwrap_or_default();
         let since = self.catalogue.deltas.iter();
         let since: Vec<&SnapshotObject> = since.filter(|delta| delta.name.last > base).collect();
@@ -135,7 +137,7 @@ mod tests {
         let started = Timestamp::now();
         inventory_of(&["Full-0-5-1", "Incr-6-9-2"]).publish(None, &state_tx, &metrics);
         let checked = view.borrow().delta_checked_at;
-        assert!(checked >= Some(started), "also while writes never pause");
+        assert!(checked >= Some(started), "also under continuous writes");
         let earlier = Inventory::new("p", Catalogue::default());
         earlier.publish(None, &state_tx, &metrics);
         assert_eq!(view.borrow().delta_checked_at, checked);
@@ -146,14 +148,14 @@ mod tests {
         let (state_tx, view) = tokio::sync::watch::channel(crate::state::SidecarState::default());
         let metrics = SidecarMetrics::new().unwrap();
         let stock = inventory_of(&["Full-0-5-1", "Incr-6-9-2", "Incr-10-20-3", "Incr-21-30-4"]);
-        let deltas_since_full = |folded: Option<i64>| {
-            stock.publish(folded.map(Revision), &state_tx, &metrics);
+        let deltas_since_full = |compacted: Option<i64>| {
+            stock.publish(compacted.map(Revision), &state_tx, &metrics);
             view.borrow()
                 .deltas_since_full
-                .map(|pile| (pile.since.0, pile.bytes))
+                .map(|deltas| (deltas.since.0, deltas.bytes))
         };
         assert_eq!(deltas_since_full(None), Some((5, 3)));
-        assert_eq!(deltas_since_full(Some(4)), Some((5, 3)), "its own is newer");
+        assert_eq!(deltas_since_full(Some(4)), Some((5, 3)), "own full snapshot is newer");
         assert_eq!(deltas_since_full(Some(20)), Some((20, 1)));
         assert_eq!(deltas_since_full(Some(30)), Some((30, 0)));
     }

@@ -1,4 +1,4 @@
-//! Reads the last event of a delta, or of a small full snapshot, and keeps no more than that.
+//! Reads the last event of a delta or of a small full snapshot.
 
 use std::error::Error as StdError;
 use std::io::{self, Read};
@@ -14,79 +14,58 @@ use tokio_util::sync::CancellationToken;
 
 use super::kinship::LastEvent;
 
-/// Bytes of the delta on their way at once.
+/// Download buffer in bytes.
 const BUDGET_BYTES: u64 = 4 << 20;
-/// A database that is read into memory to find its last event. A larger one is not looked at.
+/// Largest full snapshot read into memory to find its last event.
 const MAX_DATABASE_BYTES: u64 = 16 << 20;
-/// A database is made of blocks of this size; what is behind the last one is its hash.
+/// Database size is a multiple of this; the bytes after the last block are the hash.
 const BLOCK_BYTES: usize = 512;
 
-/// Why there is no last event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum LastEventError {
-    /// The store does not send the delta.
     #[error("open {key}")]
     Store {
-        /// The delta.
         key: String,
-        /// What the store said.
         source: StoreError,
     },
-    /// Its compression cannot be opened.
     #[error("open the compressed stream of {key}")]
     Compression {
-        /// The delta.
         key: String,
-        /// Why not.
         source: OpenStreamError,
     },
-    /// It does not read to its end.
     #[error("read {key}")]
     Delta {
-        /// The delta.
         key: String,
-        /// Where and why.
         source: DeltaError,
     },
-    /// It is no database of etcd.
     #[error("read the database in {key}")]
     Full {
-        /// The full snapshot.
         key: String,
-        /// What is wrong with it.
         source: FullReadError,
     },
-    /// The reading thread is gone.
-    #[error("the task that reads {key} ended early")]
+    #[error("task reading {key} failed")]
     Task {
-        /// The delta.
         key: String,
-        /// How it ended.
         source: tokio::task::JoinError,
     },
 }
 
-/// Why a full snapshot has no last event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum FullReadError {
-    /// It does not arrive.
-    #[error("read it to its end")]
+    #[error("read the stream")]
     Read(#[source] io::Error),
-    /// The file is damaged.
     #[error(transparent)]
     Structure(#[from] BboltError),
-    /// The newest row has no revision.
-    #[error("its newest row")]
+    #[error("decode the revision of the newest row")]
     Revision(#[from] RevisionKeyError),
-    /// The newest row has no key.
-    #[error("its newest row")]
+    #[error("decode the newest row")]
     Row(#[from] KeyValueError),
 }
 
 impl LastEventError {
-    /// Whether the delta itself is at fault, and not the way to it.
+    /// Whether the object itself is damaged, as opposed to a failed download.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Compression { source, .. } => !is_store_error(source),
@@ -101,7 +80,7 @@ fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
     if error.is::<StoreError>() {
         return true;
     }
-    // An I/O error shows the cause of what it carries, not what it carries.
+    // `io::Error::source` skips the error it wraps and returns that error's source.
     let carried = error
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
@@ -111,7 +90,7 @@ fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
     }
 }
 
-/// The last event of a delta; `None` for one without events. Dropping the future stops the reading.
+/// Returns the last event of a delta; `None` if it has none. Dropping the future stops the download.
 pub(super) async fn read_last_event(
     store: &SnapStore,
     delta: &SnapshotObject,
@@ -119,8 +98,8 @@ pub(super) async fn read_last_event(
     open_and_read(store, delta, read_delta).await
 }
 
-/// The last event of a full snapshot; `None` for one that has none, or is not small. Dropping the future stops the
-/// reading.
+/// Returns the last event of a full snapshot; `None` if it has none or is too large. Dropping the future stops the
+/// download.
 pub(super) async fn read_last_row(
     store: &SnapStore,
     full: &SnapshotObject,
@@ -154,10 +133,10 @@ async fn open_and_read(
         .map_err(|source| LastEventError::Task { key: key(), source })?
 }
 
-/// The bytes of an object as they are in the store.
+/// The stored (compressed) bytes of an object.
 type ObjectStream = Box<dyn Read + Send>;
 
-/// Of a transaction, the last change is the one with the greatest key.
+/// Revision keys sort by revision and position in the transaction, so the last row is the last event.
 fn read_database(full: &SnapshotObject, stored: ObjectStream) -> Result<Option<LastEvent>, LastEventError> {
     let key = || full.key.clone();
     let stream = open_decoder(&full.name.compression, stored, NonZeroUsize::MIN)
@@ -170,6 +149,7 @@ fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError
     let mut bytes = Vec::new();
     let mut stream = stream.take(MAX_DATABASE_BYTES + 1);
     stream.read_to_end(&mut bytes).map_err(FullReadError::Read)?;
+    // The size was checked compressed; the database may still be too large.
     if bytes.len() as u64 > MAX_DATABASE_BYTES {
         return Ok(None);
     }
@@ -187,7 +167,7 @@ fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError
     Ok(Some(LastEvent::from_row(at, &change)))
 }
 
-/// Only the events of the last revision are looked at: the name tells which that is.
+/// Keeps only events of the last revision, which the name carries.
 fn read_delta(delta: &SnapshotObject, stored: ObjectStream) -> Result<Option<LastEvent>, LastEventError> {
     let key = || delta.key.clone();
     let stream = open_decoder(&delta.name.compression, stored, NonZeroUsize::MIN)
@@ -206,7 +186,7 @@ fn read_delta(delta: &SnapshotObject, stored: ObjectStream) -> Result<Option<Las
     }
 }
 
-/// A stream that ends in an error once it is not wanted any more.
+/// Fails reads once cancelled, so that a dropped future does not leave a blocking thread behind.
 struct CancellableReader<R> {
     reader: R,
     stop: CancellationToken,

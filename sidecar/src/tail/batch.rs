@@ -1,4 +1,4 @@
-//! Events on their way into one delta object, compressed as they come.
+//! Collects events into one delta object and compresses them as they arrive.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -10,60 +10,51 @@ use mainstay_ids::{LeaseId, Revision};
 use super::gapless::{CaptureGap, RevisionSequence, RevisionCheck};
 use super::leases::LeaseTtls;
 
-/// Why an event cannot be taken.
+/// Why an event cannot be added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// Revisions are missing before it.
     #[error("{0}")]
     Gap(CaptureGap),
-    /// The compression cannot be set up.
-    #[error("open the compression of a delta")]
+    #[error("set up the compression of a delta")]
     Open {
-        /// What it said.
         source: OpenStreamError,
     },
-    /// The event is none a reader would take.
-    #[error("write revision {revision} into a delta")]
+    /// A reader would reject the event.
+    #[error("write revision {revision} to a delta")]
     Write {
-        /// The revision.
         revision: Revision,
-        /// What the writer said.
         source: DeltaWriteError,
     },
-    /// The end of the object cannot be written.
     #[error("finish the delta up to revision {revision}")]
     Finish {
-        /// The last revision in it.
         revision: Revision,
-        /// What the compression said.
         source: std::io::Error,
     },
 }
 
-/// A delta that is complete and waits to be stored.
+/// A complete delta, ready for upload.
 #[derive(Clone, Debug)]
 pub struct SealedDelta {
-    /// Its name.
     pub name: SnapshotName,
-    /// The object as it will be stored.
+    /// Compressed content of the object.
     pub bytes: Bytes,
-    /// Events in it.
     pub events: u64,
     /// Bytes before compression.
     pub raw_bytes: u64,
 }
 
-/// How many times its limit the text of a delta may grow to while the store is slow.
+/// Uncompressed growth of a delta while the store is slow, as a multiple of the limit.
 const MAX_GROWTH_FACTOR: u64 = 8;
 
 type BatchWriter = DeltaWriter<StreamEncoder<Vec<u8>>>;
 
-/// Events being gathered. Whole revisions are compressed; one that is still arriving waits beside.
+/// Events of the next delta. Complete revisions are compressed; the one still arriving is kept apart, so that a
+/// transaction is never split.
 pub struct DeltaBatch {
     compression: Compression,
     sequence: RevisionSequence,
-    /// The last revision of the delta before this one.
+    /// Last revision of the previous delta.
     previous_end: Revision,
     writer: Option<BatchWriter>,
     partial: Vec<(etcd_client::Event, Timestamp)>,
@@ -71,7 +62,7 @@ pub struct DeltaBatch {
 }
 
 impl DeltaBatch {
-    /// Goes on after a revision.
+    /// Continues after a revision.
     pub fn starting_after(revision: Revision, compression: Compression) -> Self {
         Self {
             compression,
@@ -83,23 +74,22 @@ impl DeltaBatch {
         }
     }
 
-    /// The last revision captured whole.
+    /// Last completely captured revision.
     pub fn captured(&self) -> Revision {
         self.sequence.captured()
     }
 
-    /// Whether there is nothing to store.
     pub fn is_empty(&self) -> bool {
         self.captured() == self.previous_end
     }
 
-    /// Bytes that will be written, before compression.
+    /// Bytes before compression.
     pub fn raw_len(&self) -> u64 {
         let complete = self.writer.as_ref().map_or(0, DeltaWriter::text_len);
         complete.saturating_add(self.partial_bytes)
     }
 
-    /// Bytes kept in memory: what is compressed, and what is still arriving.
+    /// Bytes in memory: compressed revisions plus the one still arriving.
     pub fn memory_bytes(&self) -> u64 {
         let compressed = self
             .writer
@@ -108,13 +98,13 @@ impl DeltaBatch {
         (compressed as u64).saturating_add(self.partial_bytes)
     }
 
-    /// Whether more events may be taken. A batch that is due waits while the one before it is stored, and grows
-    /// meanwhile, as long as it stays small in memory and no reader would choke on its text.
+    /// Whether more events may be added. A due batch keeps growing while the previous one is being uploaded, bounded in
+    /// memory and, for the sake of readers, in uncompressed size.
     pub fn has_room(&self, limit: u64) -> bool {
         self.memory_bytes() < limit && self.raw_len() < limit.saturating_mul(MAX_GROWTH_FACTOR)
     }
 
-    /// Takes one event. Events of one revision arrive together.
+    /// Adds one event. Events of one revision must arrive together.
     pub fn push(
         &mut self,
         event: etcd_client::Event,
@@ -122,7 +112,7 @@ impl DeltaBatch {
         leases: &LeaseTtls,
     ) -> Result<(), BatchError> {
         let Some(revision) = event.kv().map(|kv| Revision(kv.mod_revision())) else {
-            return Ok(()); // an event without a key says nothing
+            return Ok(()); // an event without a key has no content
         };
         let partial = self.partial.first().and_then(|(event, _)| event.kv());
         if partial.is_some_and(|kv| kv.mod_revision() != revision.0) {
@@ -139,7 +129,7 @@ impl DeltaBatch {
         }
     }
 
-    /// The arriving revision is whole.
+    /// Completes the arriving revision.
     pub fn finish_revision(&mut self, leases: &LeaseTtls) -> Result<(), BatchError> {
         if self.partial.is_empty() {
             return Ok(());
@@ -160,13 +150,13 @@ impl DeltaBatch {
         Ok(())
     }
 
-    /// The stream broke off: what was arriving arrives again.
+    /// Drops the incomplete revision: a reopened watch sends it again from its start.
     pub fn discard_partial(&mut self) {
         self.partial.clear();
         self.partial_bytes = 0;
     }
 
-    /// Completes the delta; `None` when nothing was captured. The batch goes on behind it.
+    /// Completes the delta; `None` if nothing was captured. The batch continues after it.
     pub fn seal(&mut self, now: Timestamp) -> Result<Option<SealedDelta>, BatchError> {
         let Some(writer) = self.writer.take() else {
             return Ok(None);
@@ -211,7 +201,7 @@ fn write_event(
     let Some(kv) = event.kv() else { return Ok(()) };
     let lease = LeaseId::from_signed(kv.lease());
     let time = received.to_string();
-    // The client's own accessor panics on a type it does not know.
+    // `etcd_client::Event::event_type` panics on an unknown type.
     let kind = match event.0.r#type {
         0 => EventKind::Put,
         1 => EventKind::Delete,
@@ -235,7 +225,7 @@ fn write_event(
     })
 }
 
-/// About what the event takes as text.
+/// Estimated size of the event as text: base64 takes 4/3, plus metadata.
 fn estimate_text_bytes(event: &etcd_client::Event) -> u64 {
     let kv = event.kv();
     let bytes = kv.map_or(0, |kv| kv.key().len().saturating_add(kv.value().len()));

@@ -1,4 +1,4 @@
-//! One watch on everything, opened again behind the last whole revision whenever it breaks.
+//! Watches all keys; reopens the watch after the last complete revision whenever it breaks.
 
 mod leap;
 
@@ -15,44 +15,43 @@ use tracing::{debug, warn};
 use self::leap::{CatchUpWatch, CatchUpBackoff, count_lag_revisions};
 use crate::etcd::{EtcdClient, EtcdError, EtcdCall};
 
-/// Responses read ahead; with fragments each is about as large as etcd's request limit.
+/// Responses read ahead; with fragmentation, each is about as large as etcd's request limit.
 const QUEUE_CAPACITY: usize = 4;
-/// One event may be as large as etcd's request limit, which operators raise.
+/// Largest accepted message: one event may be as large as etcd's request limit, which operators can raise.
 const MAX_MESSAGE_BYTES: usize = 512 << 20;
-/// Between two attempts to open the watch.
+/// Pause between two attempts to open the watch.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// What the watch gives.
+/// Item of the watch.
 pub enum WatchItem {
-    /// Events; when `is_complete`, the last revision in it is complete.
+    /// Events in revision order.
     Events {
-        /// The events.
         events: Vec<etcd_client::Event>,
-        /// Whether more events of the last revision may follow.
+        /// Whether the last revision is complete; if not, more of its events follow.
         is_complete: bool,
-        /// A client of the connection they came by.
+        /// Client of the same connection.
         client: Arc<Client>,
     },
-    /// The watch broke off and is opened again, or another one takes its place: revisions not whole yet arrive anew.
+    /// The watch is reopened or replaced: events of an incomplete revision arrive again.
     Reopened {
-        /// Why it could not be opened, if it could not.
+        /// Set if opening failed.
         error: Option<EtcdError>,
     },
-    /// etcd has compacted what was to be watched.
+    /// etcd has compacted revisions that were not read yet.
     Compacted {
-        /// The oldest revision etcd still has.
+        /// Oldest revision etcd still has.
         oldest: Revision,
     },
 }
 
-/// A watch that is kept open by a task of its own. It ends when this is dropped.
+/// A watch kept open by a background task, which ends when this is dropped.
 pub struct EtcdWatcher {
     items: mpsc::Receiver<WatchItem>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl EtcdWatcher {
-    /// Watches everything after a revision.
+    /// Watches all keys after a revision.
     pub fn start(etcd: EtcdClient, after: Revision) -> Self {
         let (send, items) = mpsc::channel(QUEUE_CAPACITY);
         let reader = WatchReader {
@@ -78,18 +77,16 @@ impl Drop for EtcdWatcher {
 
 struct WatchReader {
     etcd: EtcdClient,
-    /// The last revision handed on whole.
+    /// Last revision that was forwarded completely.
     last_complete: Revision,
     sender: mpsc::Sender<WatchItem>,
 }
 
 /// Why a watch ended.
 enum WatchEnd {
-    /// Nobody listens.
     ReceiverDropped,
-    /// There is nothing to go on with.
     Compacted,
-    /// Open it again.
+    /// To be reopened.
     Broken,
 }
 
@@ -116,7 +113,7 @@ impl WatchReader {
         Ok((client, stream))
     }
 
-    /// Watches everything from a revision on, or from the present.
+    /// Watches all keys from a revision on; from the current revision if `None`.
     async fn open_watch(
         &self,
         client: &Client,
@@ -126,6 +123,7 @@ impl WatchReader {
         let mut watch = client
             .watch_client()
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        // Fragments keep a response below the message limit, even one transaction with large values.
         let options = WatchOptions::new()
             .with_from_key()
             .with_start_revision(from.map_or(0, |from| from.0))
@@ -136,7 +134,7 @@ impl WatchReader {
 
     async fn read_stream(&mut self, client: Arc<Client>, mut stream: WatchStream) -> WatchEnd {
         let (mut is_fresh, mut leap, mut rest) = (true, None, CatchUpBackoff::default());
-        // What a watch that was ahead has given already.
+        // Responses already received by the catch-up watch that replaced the stream.
         let mut kept = VecDeque::new();
         loop {
             let response = match kept.pop_front() {
@@ -145,7 +143,7 @@ impl WatchReader {
                     Ok(Some(response)) => response,
                     Ok(None) => return WatchEnd::Broken,
                     Err(error) => {
-                        debug!(error = %error, revision = %self.last_complete, "the watch broke off");
+                        debug!(error = %error, revision = %self.last_complete, "watch failed, reopening");
                         return WatchEnd::Broken;
                     }
                 },
@@ -156,6 +154,7 @@ impl WatchReader {
             if response.events().is_empty() {
                 continue;
             }
+            // Checked once events have arrived: a compaction between an earlier check and the watch start would go unnoticed.
             if std::mem::take(&mut is_fresh)
                 && let Some(end) = self.check_start_compacted().await
             {
@@ -166,7 +165,7 @@ impl WatchReader {
                 leap = match self.open_watch(&client, None).await {
                     Ok(ahead) => Some(CatchUpWatch::new(ahead)),
                     Err(error) => {
-                        debug!(error = %ErrorChain(&error), "no watch ahead, this one goes on");
+                        debug!(error = %ErrorChain(&error), "failed to open a catch-up watch, continuing with the lagging one");
                         None
                     }
                 };
@@ -175,8 +174,9 @@ impl WatchReader {
                 return WatchEnd::ReceiverDropped;
             }
             if let Some(reached) = leap.take_if(|leap| leap.is_reached(self.last_complete)) {
-                debug!(revision = %self.last_complete, "the watch has caught up with the one ahead of it");
+                debug!(revision = %self.last_complete, "watch caught up, switching to the catch-up watch");
                 (stream, kept) = reached.into_parts();
+                // The replaced watch may have delivered part of a revision, which the new one sends again.
                 let reopened = WatchItem::Reopened { error: None };
                 if self.sender.send(reopened).await.is_err() {
                     return WatchEnd::ReceiverDropped;
@@ -185,32 +185,32 @@ impl WatchReader {
         }
     }
 
-    /// Some versions of etcd let a watch begin at the very revision that was compacted, and have dropped the deletes of
-    /// that revision: what arrives looks whole and is not. Such a watch is one whose start is compacted.
+    /// Some etcd versions accept a watch that starts at exactly the compacted revision, although the deletes of that
+    /// revision are gone: the events look complete and are not. Treats that start as compacted.
     async fn check_start_compacted(&self) -> Option<WatchEnd> {
         let limit = self.etcd.config().request_timeout;
         match self.etcd.has_history_after(self.last_complete, limit).await {
             Ok(true) => None,
             Ok(false) => {
                 let oldest = self.last_complete.next();
-                let _ = self.sender.send(WatchItem::Compacted { oldest }).await; // nobody may listen any more
+                let _ = self.sender.send(WatchItem::Compacted { oldest }).await; // the receiver may be gone
                 Some(WatchEnd::Compacted)
             }
             Err(error) => {
-                debug!(error = %ErrorChain(&error), revision = %self.last_complete, "whether history is missing is not known");
+                debug!(error = %ErrorChain(&error), revision = %self.last_complete, "failed to check whether the watch start is compacted, reopening");
                 Some(WatchEnd::Broken)
             }
         }
     }
 
-    /// A watch ends because its start is compacted, or because the server wants it to.
+    /// etcd cancels a watch because its start is compacted, or for a reason of its own.
     async fn on_canceled(&self, response: &WatchResponse) -> WatchEnd {
         let oldest = Revision(response.compact_revision());
         if oldest <= self.last_complete {
-            warn!(revision = %self.last_complete, reason = response.cancel_reason(), "etcd ended the watch");
+            warn!(revision = %self.last_complete, reason = response.cancel_reason(), "etcd cancelled the watch, reopening it");
             return WatchEnd::Broken;
         }
-        let _ = self.sender.send(WatchItem::Compacted { oldest }).await; // nobody may listen any more
+        let _ = self.sender.send(WatchItem::Compacted { oldest }).await; // the receiver may be gone
         WatchEnd::Compacted
     }
 
@@ -224,6 +224,7 @@ impl WatchReader {
             .collect();
         let last = events.iter().rev().find_map(|event| event.kv());
         if let Some(last) = last.map(|kv| Revision(kv.mod_revision())) {
+            // The rest of a fragmented revision is still to come; a reopened watch must start with it.
             let complete = if is_complete { last } else { last.previous() };
             self.last_complete = self.last_complete.max(complete);
         }
@@ -236,7 +237,7 @@ impl WatchReader {
     }
 }
 
-/// The next response of a watch, while one ahead of it is listened to as well.
+/// Returns the next response of the watch; meanwhile buffers responses of the catch-up watch.
 async fn next_response(
     stream: &mut WatchStream,
     leap: &mut Option<CatchUpWatch>,

@@ -1,4 +1,4 @@
-//! Revisions are dense: the one rule that makes a missing event visible. Pure.
+//! Detects missing revisions: etcd's revisions are dense, so a skipped number is a gap. Pure.
 
 use std::fmt;
 
@@ -6,79 +6,77 @@ use mainstay_ids::Revision;
 
 pub use crate::metrics::GapCause;
 
-/// Revisions that did not arrive.
+/// Revisions that were not captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureGap {
-    /// The first missing one.
+    /// First missing revision.
     pub from: Revision,
-    /// The last missing one, as far as is known.
+    /// Last missing revision, as far as known.
     pub to: Revision,
-    /// Why.
     pub cause: GapCause,
 }
 
 impl fmt::Display for CaptureGap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.cause {
+        let reason = match self.cause {
             GapCause::Compacted => "etcd compacted them before they were captured",
             GapCause::Lost => "the watch skipped them",
             GapCause::StoreAhead | GapCause::ForeignHistory => {
-                "the store holds a history etcd does not have"
+                "the store holds a different history than etcd"
             }
         };
         write!(
             f,
-            "revisions {} to {} are missing: {why}",
+            "revisions {} to {} are missing: {reason}",
             self.from, self.to
         )
     }
 }
 
-/// What an arriving revision is.
+/// Classification of an arriving revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RevisionCheck {
-    /// The next one.
     Next,
-    /// One that is captured already.
+    /// Captured already.
     Duplicate,
-    /// One too far.
+    /// Revisions before it are missing.
     AfterGap(CaptureGap),
 }
 
-/// How far the history is captured.
+/// The captured part of etcd's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionSequence {
     captured: Revision,
 }
 
 impl RevisionSequence {
-    /// Goes on after a revision.
+    /// Continues after a revision.
     pub fn starting_after(captured: Revision) -> Self {
         Self { captured }
     }
 
-    /// The last revision captured whole.
+    /// Last completely captured revision.
     pub fn captured(self) -> Revision {
         self.captured
     }
 
-    /// Judges a revision that arrives.
-    pub fn classify(self, partial: Revision) -> RevisionCheck {
+    /// Classifies an arriving revision.
+    pub fn classify(self, revision: Revision) -> RevisionCheck {
         let expected = self.captured.next();
-        if partial <= self.captured {
+        if revision <= self.captured {
             RevisionCheck::Duplicate
-        } else if partial == expected {
+        } else if revision == expected {
             RevisionCheck::Next
         } else {
             RevisionCheck::AfterGap(CaptureGap {
                 from: expected,
-                to: partial.previous(),
+                to: revision.previous(),
                 cause: GapCause::Lost,
             })
         }
     }
 
-    /// The next revision is captured whole.
+    /// Marks the next revision as captured.
     pub fn advance(&mut self) -> Revision {
         self.captured = self.captured.next();
         self.captured
@@ -102,7 +100,7 @@ mod tests {
     #[test]
     fn a_skipped_revision_is_named() {
         let RevisionCheck::AfterGap(gap) = RevisionSequence::starting_after(Revision(10)).classify(Revision(14)) else {
-            panic!("not seen")
+            panic!("the gap is not detected")
         };
         assert_eq!((gap.from, gap.to), (Revision(11), Revision(13)));
         assert!(gap.to_string().contains("revisions 11 to 13"), "{gap}");

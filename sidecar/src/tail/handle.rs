@@ -1,4 +1,4 @@
-//! A tail as the session sees it: started, asked, released, ended.
+//! Handle of a running tail: start, request deltas, release, wait for its end.
 
 use std::time::Duration;
 
@@ -19,30 +19,29 @@ use crate::etcd::EtcdClient;
 use crate::metrics::SidecarMetrics;
 use crate::state::{StateSender, StoredSnapshot};
 
-/// What is asked of the tail may wait in line; there are only a few who ask.
+/// Flush requests that may queue; there are few requesters.
 const REQUEST_CAPACITY: usize = 16;
 
-/// How deltas are made.
+/// Settings of delta snapshots.
 #[derive(Clone, Debug)]
 pub struct TailConfig {
-    /// Between two deltas; `None` writes them on demand and by size only.
+    /// Time between two deltas; `None` stores them on demand and by size only.
     pub period: Option<Duration>,
-    /// Bytes of text after which a delta is stored at once.
+    /// Uncompressed bytes after which a delta is stored at once.
     pub limit_bytes: u64,
-    /// How objects are compressed.
     pub compression: Compression,
-    /// Between two attempts to store.
+    /// Pauses between upload attempts.
     pub backoff: Backoff,
 }
 
-/// What the session must know.
+/// Event for the session.
 #[derive(Debug)]
 pub enum TailEvent {
-    /// A delta is in the store.
+    /// A delta was stored.
     Stored(StoredSnapshot),
-    /// Events are missing: a full snapshot is due. Nothing is captured any more.
+    /// Events are missing and capture has stopped: a full snapshot is required.
     Gap(CaptureGap),
-    /// The store reaches further than it did: begin anew behind its end.
+    /// Another sidecar stored deltas: restart capture after the store's end.
     Superseded,
 }
 
@@ -53,24 +52,21 @@ pub struct DeltaTail {
     task: JoinHandle<()>,
 }
 
-/// What a tail is made of.
+/// Everything a tail needs.
 pub struct TailParts {
-    /// The etcd to follow.
     pub etcd: EtcdClient,
-    /// How deltas are made.
     pub config: TailConfig,
-    /// Where they go.
     pub uploader: DeltaUploader,
-    /// Where the position is written.
+    /// Receives the captured revision.
     pub state_tx: StateSender,
-    /// What is measured.
     pub metrics: SidecarMetrics,
-    /// Whom to tell.
+    /// Channel to the session.
     pub events: mpsc::Sender<TailEvent>,
 }
 
 impl DeltaTail {
-    /// Follows etcd after a revision. While `is_held`, nothing is stored: a delta needs a full snapshot to stand on.
+    /// Captures etcd's history after a revision. While `is_held`, nothing is stored: a delta needs a full snapshot
+    /// before it.
     pub fn start(
         parts: TailParts,
         after: Revision,
@@ -78,70 +74,70 @@ impl DeltaTail {
         stop: CancellationToken,
         farewell: OnStopCell,
     ) -> Self {
-        let (line, asking) = mpsc::channel(REQUEST_CAPACITY);
-        let (grip, held) = watch::channel(is_held);
-        let worker = TailWorker::new(parts, after, asking, held);
+        let (line, requests) = mpsc::channel(REQUEST_CAPACITY);
+        let (held_tx, held) = watch::channel(is_held);
+        let worker = TailWorker::new(parts, after, requests, held);
         let task = tokio::spawn(worker.run(stop, farewell));
         Self {
             requests: line,
-            hold: grip,
+            hold: held_tx,
             task,
         }
     }
 
-    /// A handle to ask by, for tasks beside the session.
+    /// Handle for tasks that request deltas.
     pub fn flusher(&self) -> DeltaFlusher {
         DeltaFlusher(self.requests.clone())
     }
 
-    /// A handle for whoever completes a full snapshot; `None` while deltas are held back, which wait for that very one.
+    /// Handle for the full snapshotter; `None` while deltas are held back, because they wait for that full snapshot.
     pub fn flusher_for_full(&self) -> Option<DeltaFlusher> {
         let is_held = *self.hold.borrow();
         (!is_held).then(|| self.flusher())
     }
 
-    /// There is a full snapshot now: deltas may be stored.
+    /// Allows uploads, because a full snapshot is stored now.
     pub fn release(&self) {
         self.hold.send_replace(false);
     }
 
-    /// Waits until the tail has ended; it must have been told to.
+    /// Waits until the tail has ended; it must have been stopped.
     pub async fn wait_until_ended(self) {
         if let Err(error) = self.task.await {
-            warn!(error = %error, "the tail did not end in an orderly way");
+            warn!(error = %error, "delta capture task failed");
         }
     }
 }
 
-/// Asks a tail to store what it has.
+/// Requests that a tail stores its captured events.
 pub struct DeltaFlusher(mpsc::Sender<FlushRequest>);
 
 impl DeltaFlusher {
-    /// Stores everything up to a revision, once it has arrived. `None` when there was nothing to store.
+    /// Stores everything up to a revision, once it is captured. `None` if there was nothing to store.
     pub async fn flush(self, through: Revision) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
         let PendingFlush(answer) = self.request(through).await;
         answer.await.unwrap_or(Err(SnapshotRequestError::Aborted))
     }
 
-    /// Asks, and leaves it to the caller how long to wait for the answer.
+    /// Sends the request; the caller decides how long to wait for the answer.
     pub async fn request(self, through: Revision) -> PendingFlush {
         let (reply, answer) = oneshot::channel();
-        let _ = self.0.send(FlushRequest { through, reply }).await; // a tail that ended stores nothing
+        let _ = self.0.send(FlushRequest { through, reply }).await; // a tail that ended drops the request
         PendingFlush(answer)
     }
 }
 
-/// A delta that was asked for.
+/// A requested delta.
 pub struct PendingFlush(oneshot::Receiver<Result<Option<StoredSnapshot>, SnapshotRequestError>>);
 
 impl PendingFlush {
-    /// Waits until it is stored, or is not to be had, but not for ever.
-    pub async fn wait(self, patience: Duration) {
-        let _ = tokio::time::timeout(patience, self.0).await; // whoever stores it tells of its troubles
+    /// Waits until it is stored or failed, at most `timeout`.
+    pub async fn wait(self, timeout: Duration) {
+        let _ = tokio::time::timeout(timeout, self.0).await; // the tail logs and retries failures
     }
 }
 
-/// Who waits for a delta.
+/// A flush request.
 pub(super) struct FlushRequest {
     pub(super) through: Revision,
     pub(super) reply: oneshot::Sender<Result<Option<StoredSnapshot>, SnapshotRequestError>>,
@@ -162,11 +158,11 @@ mod tests {
         let asked = tail.recv().await.unwrap();
         assert_eq!(asked.through, Revision(7));
         let started = Instant::now();
-        let storing = async {
+        let upload = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
             asked.reply.send(Ok(None)).ok().unwrap();
         };
-        tokio::join!(flushing.wait(FLUSH_TIMEOUT), storing);
+        tokio::join!(flushing.wait(FLUSH_TIMEOUT), upload);
         assert_eq!(started.elapsed().as_secs(), 3);
     }
 

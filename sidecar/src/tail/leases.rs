@@ -1,4 +1,4 @@
-//! How long leases were granted for, so that a restore can grant them anew.
+//! Caches the granted TTLs of leases, which are stored with the events so that a restore can grant the leases again.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,41 +10,41 @@ use mainstay_ids::LeaseId;
 use tokio::time::Instant;
 use tracing::debug;
 
-/// Leases asked about at the same time.
+/// Concurrent TTL requests.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
-/// An answer that takes longer is done without: the event counts more than the life of its lease.
+/// Timeout of a TTL request. Events are not delayed further: they matter more than the TTL of their lease.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Leases, and keys on them, remembered: some ten megabytes. Beyond, the memory starts anew.
+/// Limit of cached leases, and of keys attached to them: some ten megabytes. A full cache is cleared.
 const MAX_ENTRIES: usize = 100_000;
-/// A lease may be revoked, and granted again with another life: it is asked about again after this long, and at once when
-/// a key on it was deleted, as every key is when its lease is revoked.
+/// Age after which a TTL is read again: a lease ID may be revoked and granted again with another TTL. Deleting a key of
+/// the lease expires its entry at once, because revoking a lease deletes its keys.
 const REFRESH_AFTER: Duration = Duration::from_mins(1);
 
-/// What is known of a lease.
+/// Cached TTL of a lease.
 #[derive(Clone, Copy, Debug)]
 struct CachedTtl {
-    /// `None` for one that was gone.
+    /// Granted TTL; `None` if the lease no longer existed.
     seconds: Option<i64>,
-    /// When etcd said so; `None` once that may have changed.
+    /// When etcd reported it; `None` once it may have changed.
     fetched_at: Option<Instant>,
 }
 
-/// Granted lives of leases seen so far.
+/// Granted TTLs of the leases of captured events.
 #[derive(Debug, Default)]
 pub struct LeaseTtls {
     granted: HashMap<LeaseId, CachedTtl>,
-    /// The lease a key was put on, by the hash of the key.
+    /// Lease of each key, by the hash of the key.
     leases_by_key: HashMap<u64, LeaseId>,
     hasher: RandomState,
 }
 
 impl LeaseTtls {
-    /// Seconds a lease was granted for, if known.
+    /// Granted TTL in seconds, if known.
     pub fn granted_ttl(&self, lease: LeaseId) -> Option<i64> {
         self.granted.get(&lease).and_then(|known| known.seconds)
     }
 
-    /// Remembers what is known of a lease.
+    /// Caches a TTL; `None` for a lease that no longer exists.
     pub fn insert(&mut self, lease: LeaseId, seconds: Option<i64>) {
         if self.granted.len() >= MAX_ENTRIES {
             self.granted.clear();
@@ -53,8 +53,8 @@ impl LeaseTtls {
         self.granted.insert(lease, CachedTtl { seconds, fetched_at: since });
     }
 
-    /// Asks etcd about the leases of these events that are not known, or not any more. A lease that is gone by now has no
-    /// life to tell; neither has one etcd does not answer about in time. What was learnt stays when the future is dropped.
+    /// Reads the TTLs of unknown and expired leases of these events from etcd. A lease that no longer exists has no
+    /// TTL, and one whose request times out stays unknown. Answers received so far are kept if the future is dropped.
     pub async fn refresh(&mut self, client: &Client, events: &[etcd_client::Event]) {
         let unknown = self.find_unknown(events);
         let mut answers = futures::stream::iter(unknown)
@@ -67,7 +67,7 @@ impl LeaseTtls {
         }
     }
 
-    /// How many of these events are on a lease etcd has said nothing about.
+    /// Number of events whose lease has no cache entry.
     pub fn count_unknown(&self, events: &[etcd_client::Event]) -> usize {
         let leases = events.iter().filter_map(event_lease);
         leases
@@ -75,7 +75,7 @@ impl LeaseTtls {
             .count()
     }
 
-    /// The leases of these events to ask about.
+    /// Leases of these events whose TTL must be read.
     fn find_unknown(&mut self, events: &[etcd_client::Event]) -> Vec<LeaseId> {
         self.invalidate_deleted(events);
         let is_fresh = |known: &CachedTtl| known.fetched_at.is_some_and(|since| since.elapsed() < REFRESH_AFTER);
@@ -89,25 +89,26 @@ impl LeaseTtls {
         unknown
     }
 
-    /// Doubts the leases whose keys are deleted, and remembers which keys are put on which.
+    /// Expires leases whose keys are deleted, and records which key is on which lease.
     fn invalidate_deleted(&mut self, events: &[etcd_client::Event]) {
         for event in events {
             let Some(kv) = event.kv() else { continue };
-            let is_put = event.0.r#type == 0; // the client's own accessor panics on a type it does not know
+            let is_put = event.0.r#type == 0; // `etcd_client::Event::event_type` panics on an unknown type
+            // No key is on a lease: there is nothing to expire, and the key need not be hashed.
             if is_put && kv.lease() == 0 && self.leases_by_key.is_empty() {
                 continue;
             }
-            let holder = self.hasher.hash_one(kv.key());
+            let key_hash = self.hasher.hash_one(kv.key());
             if let Some(lease) = event_lease(event).filter(|_| is_put) {
                 if self.leases_by_key.len() >= MAX_ENTRIES {
                     self.leases_by_key.clear();
                 }
-                self.leases_by_key.insert(holder, lease);
+                self.leases_by_key.insert(key_hash, lease);
                 continue;
             }
-            let held = self.leases_by_key.remove(&holder);
-            let doubted = held.filter(|_| !is_put);
-            let known = doubted.and_then(|lease| self.granted.get_mut(&lease));
+            let held = self.leases_by_key.remove(&key_hash);
+            let revoked = held.filter(|_| !is_put);
+            let known = revoked.and_then(|lease| self.granted.get_mut(&lease));
             if let Some(known) = known {
                 known.fetched_at = None;
             }
@@ -120,7 +121,7 @@ fn event_lease(event: &etcd_client::Event) -> Option<LeaseId> {
     (lease != LeaseId::NONE).then_some(lease)
 }
 
-/// `None` without an answer, `Some(None)` for a lease that is gone.
+/// `None` without an answer, `Some(None)` for a lease that no longer exists.
 async fn request_ttl(client: Client, lease: LeaseId) -> Option<Option<i64>> {
     let mut client = client.lease_client();
     let options = LeaseTimeToLiveOptions::new();
@@ -128,7 +129,7 @@ async fn request_ttl(client: Client, lease: LeaseId) -> Option<Option<i64>> {
     match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
         Ok(Ok(answer)) => Some(Some(answer.granted_ttl()).filter(|seconds| *seconds > 0)),
         Ok(Err(error)) => {
-            debug!(lease = %lease, error = %error, "the life of a lease is not known");
+            debug!(lease = %lease, error = %error, "failed to read the TTL of a lease");
             None
         }
         Err(_) => None,

@@ -1,20 +1,19 @@
-//! Follows etcd's history without a gap and turns it into deltas.
+//! Captures etcd's history without gaps and stores it as delta snapshots.
 //!
 //! ```text
-//! follow: watch, reopened behind the last whole revision ─► gapless: dense? ─► batch: text, hash, compression
-//!                                                              │ hole                 │ period, size, on demand
+//! follow: watch, resumed after the last whole revision ───► gapless: dense? ─► batch: text, hash, compression
+//!                                                              │ gap                  │ period, size, on demand
 //!                                                              ▼                      ▼
 //!                                                     a full snapshot          ship: fence ─► create ─► stored
 //! ```
 //!
-//! **Comes in**: the revision to go on after. **Goes out**: delta objects, each beginning where the one before
-//! ended, and a [`TailEvent`] for everything the session must know.
+//! **Input**: the revision to continue after. **Output**: delta objects, each starting where the previous one ended, and
+//! a [`TailEvent`] for everything the session must handle.
 //!
-//! **Holds**: every revision is there, whole, exactly once; a transaction is never split; one batch being
-//! filled and one being stored are all the memory used, each of the limit once compressed, however slow the store:
-//! then the watch is not read, etcd keeps the history, and when etcd compacts it away that is a gap, which is said
-//! aloud. **Does not do**: full
-//! snapshots, or deciding where to begin (see `session`).
+//! **Invariants**: every revision is captured whole and exactly once; a transaction is never split. Memory is bounded by
+//! two compressed batches, one being filled and one being uploaded. While the store is too slow, the watch is not read and
+//! etcd keeps the history; if etcd compacts it meanwhile, a gap is logged, counted and reported. **Not done here**: full
+//! snapshots, and the decision where to start (see `session`).
 
 mod batch;
 mod follow;

@@ -1,4 +1,4 @@
-//! One attempt to store a sealed delta.
+//! Uploads a sealed delta, one attempt at a time.
 
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::layout::object_key;
@@ -10,47 +10,39 @@ use crate::bucket::{BackupStore, BackupStoreError};
 use crate::election::{LeaderFence, LeaderFenceError};
 use crate::state::StoredSnapshot;
 
-/// Why a delta is not stored.
+/// Why a delta was not stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaUploadError {
-    /// The store cannot be opened.
     #[error(transparent)]
     BackupStore(#[from] BackupStoreError),
-    /// This sidecar leads no more.
-    #[error("{name} is not stored")]
+    /// Leadership was lost or could not be confirmed before the upload was completed.
+    #[error("upload of {name} cancelled")]
     Fenced {
-        /// The delta.
         name: String,
-        /// Why not.
         source: LeaderFenceError,
     },
     /// Another sidecar has stored these revisions already.
-    #[error("the store already reaches revision {reaches}, {name} would overlap")]
+    #[error("{name} overlaps deltas that another sidecar stored up to revision {reaches}")]
     Superseded {
-        /// The delta.
         name: String,
-        /// How far the store reaches.
+        /// Last revision of the deltas in the store.
         reaches: Revision,
     },
-    /// The attempt ended in the middle.
-    #[error("the attempt to store a delta broke off")]
+    /// The upload task panicked or was aborted.
+    #[error("delta upload task failed")]
     Aborted {
-        /// Why.
         source: tokio::task::JoinError,
     },
-    /// The store did not take it.
-    #[error("store {name}")]
+    #[error("upload {name}")]
     Store {
-        /// The delta.
         name: String,
-        /// What the store said.
         source: StoreError,
     },
 }
 
 impl DeltaUploadError {
-    /// One word for metrics.
+    /// Failure class for metrics.
     pub fn class(&self) -> &'static str {
         match self {
             Self::Fenced { .. } => "fenced",
@@ -60,28 +52,26 @@ impl DeltaUploadError {
     }
 }
 
-/// A delta in the store.
+/// A stored delta.
 #[derive(Debug)]
 pub struct UploadedDelta {
-    /// The object.
     pub stored: StoredSnapshot,
-    /// Parts it was sent in.
+    /// Number of multipart upload parts.
     pub parts: usize,
 }
 
-/// Stores deltas.
+/// Uploads deltas.
 #[derive(Clone)]
 pub struct DeltaUploader {
-    /// Where to.
     pub store: BackupStore,
-    /// What is asked before an object is completed.
+    /// Confirms leadership before an object becomes visible.
     pub fence: LeaderFence,
 }
 
 impl DeltaUploader {
-    /// Stores a delta. `first` looks at the store before: a leader that has just gone may have stored more deltas than
-    /// were there when this one began. A full snapshot that reaches further makes no delta needless: without it the
-    /// revisions in between could not be restored.
+    /// Uploads a delta. With `first`, lists the store before: the previous leader may have stored more deltas since this
+    /// session listed it. Only deltas count, not a newer full snapshot: without this delta the revisions before that
+    /// snapshot could not be restored.
     pub async fn try_upload(&self, sealed: &SealedDelta, first: bool) -> Result<UploadedDelta, DeltaUploadError> {
         let store = self.store.open().await?;
         let name = sealed.name.to_string();
@@ -96,18 +86,20 @@ impl DeltaUploader {
             source,
         };
         let key = object_key(store.prefix(), &sealed.name);
+        // Create only: an object of another leader is never overwritten.
         let mut upload = store
             .upload(&key, UploadOptions::create_only())
             .map_err(failed)?;
         upload.write(sealed.bytes.clone()).await.map_err(failed)?;
+        // Checked as late as possible: the object becomes visible with `finish`.
         if let Err(source) = self.fence.check().await {
-            let _ = upload.abort().await; // what was sent stays invisible either way
+            let _ = upload.abort().await; // parts of an incomplete upload are never visible
             return Err(DeltaUploadError::Fenced { name, source });
         }
         let (size, parts) = (sealed.bytes.len() as u64, upload.part_count());
         match upload.finish().await {
             Ok(_) => {}
-            // An attempt before this one may have succeeded without our hearing of it.
+            // An earlier attempt may have succeeded although its response was lost.
             Err(error) if error.class() == ErrorClass::Exists => {
                 if !is_same_object(&store, &key, sealed).await.map_err(failed)? {
                     let reaches = sealed.name.last;
@@ -125,7 +117,7 @@ impl DeltaUploader {
     }
 }
 
-/// Compares an object that is in the way with the one that was to be stored.
+/// Compares the existing object with the delta to be stored.
 async fn is_same_object(store: &SnapStore, key: &str, sealed: &SealedDelta) -> Result<bool, StoreError> {
     match store.get_bytes(key, sealed.bytes.len() as u64).await {
         Ok(found) => Ok(found == sealed.bytes),
@@ -134,7 +126,7 @@ async fn is_same_object(store: &SnapStore, key: &str, sealed: &SealedDelta) -> R
     }
 }
 
-/// The newest revision any object promises.
+/// Last revision of all objects, by their names.
 pub(crate) fn newest_revision(catalogue: &Catalogue) -> Revision {
     max_revision(&catalogue.fulls).max(max_revision(&catalogue.deltas))
 }

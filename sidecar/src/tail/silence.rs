@@ -1,34 +1,33 @@
-//! Notices a watch that hangs: etcd has more, nothing arrives, and no error tells why.
+//! Detects a stalled watch: etcd has newer revisions, but neither events nor an error arrive.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// etcd feeds a watch that is behind ten times a second.
+/// Silence after which a lagging watch counts as stalled: etcd feeds such a watch ten times a second.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Since when the watch is silent.
+/// Time since the last watch response.
 pub(super) struct StallDetector {
     last_progress: Instant,
 }
 
 impl StallDetector {
-    /// Begins now.
     pub(super) fn new() -> Self {
         Self {
             last_progress: Instant::now(),
         }
     }
 
-    /// Something arrived.
+    /// Records that something arrived.
     pub(super) fn record_progress(&mut self) {
         self.last_progress = Instant::now();
     }
 
-    /// Whether the watch is to be opened anew, being this many revisions behind; then the silence begins anew, too. A
-    /// watch nobody reads, or one that has given everything, may be silent.
-    pub(super) fn is_stalled(&mut self, behind: i64, is_read: bool) -> bool {
-        if behind == 0 || !is_read {
+    /// Whether a watch that lags by this many revisions must be reopened; restarts the timer if so. A watch that has
+    /// delivered everything, or that is not being read, may be silent.
+    pub(super) fn is_stalled(&mut self, lag: i64, is_read: bool) -> bool {
+        if lag == 0 || !is_read {
             self.record_progress();
         }
         let is_stalled = self.last_progress.elapsed() >= STALL_TIMEOUT;
@@ -43,12 +42,12 @@ impl StallDetector {
 mod tests {
     use super::*;
 
-    /// A look every second, for a while; how often the watch was opened anew.
-    async fn count_stalls(seconds: u32, mut look: impl FnMut() -> bool) -> usize {
+    /// Checks once a second and returns how often the watch stalled.
+    async fn count_stalls(seconds: u32, mut check: impl FnMut() -> bool) -> usize {
         let mut times = 0;
         for _ in 0..seconds {
             tokio::time::advance(Duration::from_secs(1)).await;
-            times += usize::from(look());
+            times += usize::from(check());
         }
         times
     }

@@ -1,4 +1,4 @@
-//! The task that owns the batch: reads the watch, seals, stores, answers.
+//! The task that owns the batch: reads the watch, seals and uploads deltas, and answers flush requests.
 
 use std::time::Duration;
 
@@ -25,20 +25,20 @@ use crate::etcd::{EtcdClient, EtcdError};
 use crate::metrics::SidecarMetrics;
 use crate::state::{StateSender, StoredSnapshot};
 
-/// How often it is looked at how far behind the capture is.
+/// How often the capture lag is measured.
 const LAG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long an event waits for the lives of the leases that came with it.
+/// How long events wait for the TTLs of their leases.
 const LEASE_TTL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long etcd may take to tell whether it still has a revision.
+/// Timeout to check whether etcd still has a revision.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(2);
-/// The class of trouble with the watch.
+/// Failure class of a broken watch.
 const WATCH_FAILURE_CLASS: &str = "watch";
-/// The watch is opened twice a second: a warning every half minute is enough.
+/// Failed attempts per warning: the watch is opened twice a second, so this warns every half minute.
 const FAILURES_PER_WARNING: u32 = 60;
-/// How long storing the rest may take when leadership ends.
+/// Timeout to upload the remaining events when leadership ends.
 const FINAL_UPLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A delta on its way into the store.
+/// A delta being uploaded.
 struct PendingUpload {
     sealed: SealedDelta,
     attempts: u32,
@@ -46,10 +46,9 @@ struct PendingUpload {
     started_at: Instant,
 }
 
-/// Owns the batch.
 pub(super) struct TailWorker {
     etcd: EtcdClient,
-    /// `None` once there is nothing more to capture.
+    /// `None` once capture has stopped.
     watcher: Option<EtcdWatcher>,
     batch: DeltaBatch,
     lease_ttls: LeaseTtls,
@@ -61,21 +60,21 @@ pub(super) struct TailWorker {
     requests: mpsc::Receiver<FlushRequest>,
     hold: watch::Receiver<bool>,
     is_first_upload: bool,
-    /// What is captured does not begin where the store ends: nothing more is stored.
+    /// Another sidecar stored these revisions: nothing more is uploaded.
     is_superseded: bool,
     is_upload_due: bool,
     pending_upload: Option<PendingUpload>,
     flush_requests: Vec<FlushRequest>,
     caught_up_at: Instant,
     stall_detector: StallDetector,
-    /// Events captured without the life of their lease.
+    /// Events captured without the TTL of their lease.
     unknown_ttl_events: usize,
-    /// How often in a row the watch could not be opened.
+    /// Consecutive failures to open the watch.
     watch_failures: u32,
 }
 
 impl TailWorker {
-    /// Captures after a revision.
+    /// Captures everything after a revision.
     pub(super) fn new(
         parts: TailParts,
         after: Revision,
@@ -114,25 +113,28 @@ impl TailWorker {
         }
     }
 
-    /// Until told to stop.
+    /// Runs until stopped.
     pub(super) async fn run(mut self, stop: CancellationToken, farewell: OnStopCell) {
         let mut ticker = self.build_ticker();
-        let mut looks = tokio::time::interval(LAG_CHECK_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut lag_checks = tokio::time::interval(LAG_CHECK_INTERVAL);
+        lag_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.upload_if_due().await;
+            // A full batch stops reading the watch: etcd keeps the history until the store catches up.
             let has_room = self.batch.has_room(self.config.limit_bytes);
             tokio::select! {
+                // Biased: a stop and finished uploads come first, and a busy watch cannot starve the others.
                 biased;
                 () = stop.cancelled() => break,
                 wait_for_upload = wait_for_upload(&mut self.pending_upload) => self.on_upload_finished(wait_for_upload).await,
                 Some(asked) = self.requests.recv() => self.flush_requests.push(asked),
                 Ok(()) = self.hold.changed() => {}
                 () = next_tick(&mut ticker) => self.on_tick(),
-                _ = looks.tick() => self.check_watch(has_room),
+                _ = lag_checks.tick() => self.check_watch(has_room),
                 item = next_item(&mut self.watcher), if has_room => self.on_watch_item(item, &stop).await,
             }
         }
+        // After a lost leadership nothing more may be written; the next leader captures the rest.
         if farewell.get() == Some(&OnStop::Store) {
             self.upload_remaining().await;
         }
@@ -151,9 +153,10 @@ impl TailWorker {
     fn on_tick(&mut self) {
         self.is_upload_due = true;
         let is_all_stored = self.batch.is_empty() && self.pending_upload.is_none();
+        // An idle period counts as success, or alerts on the age of the last delta would fire without writes.
         if is_all_stored && self.watcher.is_some() && self.lag_revisions() == 0 {
             let now = Timestamp::now();
-            self.metrics.record_success(SnapshotKind::Delta, now); // there was nothing to store
+            self.metrics.record_success(SnapshotKind::Delta, now);
             self.state_tx.send_modify(|state| {
                 state.delta_checked_at = Some(now);
                 state.failure.take_if(|trouble| trouble.class == WATCH_FAILURE_CLASS);
@@ -164,7 +167,7 @@ impl TailWorker {
     async fn on_watch_item(&mut self, item: Option<WatchItem>, stop: &CancellationToken) {
         self.stall_detector.record_progress();
         let taken = match item {
-            // Whoever read the watch is gone, and with it what it held.
+            // The watch task ended, and the events it had read are lost.
             None => Err(BatchError::Gap(CaptureGap {
                 from: self.batch.captured().next(),
                 to: self.batch.captured().next(),
@@ -185,9 +188,9 @@ impl TailWorker {
                 is_complete,
                 client,
             }) => {
-                let learning = self.lease_ttls.refresh(&client, &events);
+                let refresh = self.lease_ttls.refresh(&client, &events);
                 tokio::select! {
-                    _ = tokio::time::timeout(LEASE_TTL_TIMEOUT, learning) => {} // what is not known is done without
+                    _ = tokio::time::timeout(LEASE_TTL_TIMEOUT, refresh) => {} // events without a TTL are stored anyway
                     () = stop.cancelled() => {}
                 }
                 self.report_unknown_ttls(self.lease_ttls.count_unknown(&events));
@@ -201,13 +204,13 @@ impl TailWorker {
         self.publish_captured();
     }
 
-    /// What is stored without the life of its lease comes back with one that is guessed.
+    /// Warns about the first events without a lease TTL: a restore has to guess the TTL of their leases.
     fn report_unknown_ttls(&mut self, unknown: usize) {
         self.metrics.count_unknown_lease_ttls(unknown);
         if unknown > 0 && self.unknown_ttl_events == 0 {
             warn!(
                 events = unknown,
-                "etcd does not tell in time how long leases live: events are stored without that"
+                "lease TTL lookup timed out, storing events without lease TTLs"
             );
         }
         self.unknown_ttl_events = self.unknown_ttl_events.saturating_add(unknown);
@@ -224,12 +227,12 @@ impl TailWorker {
         Ok(())
     }
 
-    /// Nothing can be captured behind a hole; what came before it is stored.
+    /// Stops capturing; the events before the gap are still uploaded.
     async fn on_gap(&mut self, error: BatchError) {
         let gap = match error {
             BatchError::Gap(gap) => gap,
             other => {
-                error!(error = %ErrorChain(&other), "an event cannot be written");
+                error!(error = %ErrorChain(&other), "failed to write an event to the delta");
                 let from = self.batch.captured().next();
                 CaptureGap {
                     from,
@@ -239,17 +242,18 @@ impl TailWorker {
             }
         };
         self.watcher = None;
+        // Upload what came before the gap without waiting for the period.
         self.is_upload_due = true;
         self.metrics.count_gap(gap.cause);
-        error!(revision = %gap.from, "{gap}; a full snapshot is taken");
-        let _ = self.events.send(TailEvent::Gap(gap)).await; // the session may be ending
+        error!(revision = %gap.from, "{gap}; full snapshot required");
+        let _ = self.events.send(TailEvent::Gap(gap)).await; // the session may have ended
     }
 
-    /// A watch that cannot be opened is told at once, and then now and again.
+    /// Logs the first failure to open the watch, and then every half minute.
     fn on_watch_error(&mut self, trouble: Option<EtcdError>) {
         let Some(error) = trouble else { return };
         if self.watch_failures.is_multiple_of(FAILURES_PER_WARNING) {
-            warn!(error = %ErrorChain(&error), revision = %self.batch.captured(), "the watch cannot be opened");
+            warn!(error = %ErrorChain(&error), revision = %self.batch.captured(), "failed to open the watch, retrying");
         }
         self.watch_failures = self.watch_failures.saturating_add(1);
         crate::state::record_failure(&self.state_tx, WATCH_FAILURE_CLASS, &ErrorChain(&error).to_string());
@@ -265,7 +269,7 @@ impl TailWorker {
         self.update_lag_metrics();
     }
 
-    /// Revisions etcd was seen to have and the capture has not.
+    /// Revisions that etcd has and the capture does not have yet.
     fn lag_revisions(&self) -> i64 {
         let state = self.state_tx.borrow();
         let newest = state.member_status.as_ref().map(|member_status| member_status.revision);
@@ -274,29 +278,29 @@ impl TailWorker {
         })
     }
 
-    /// Also while nothing arrives: then most of all.
+    /// Updates the lag metrics. Also called while no events arrive, which is when the lag matters.
     fn update_lag_metrics(&mut self) {
-        let behind = self.lag_revisions();
-        if behind == 0 {
+        let lag = self.lag_revisions();
+        if lag == 0 {
             self.caught_up_at = Instant::now();
         }
         self.metrics
-            .set_watch_lag(behind, self.caught_up_at.elapsed().as_secs_f64());
+            .set_watch_lag(lag, self.caught_up_at.elapsed().as_secs_f64());
     }
 
-    /// Once in a while. A watch that hangs is opened anew.
+    /// Updates the lag and reopens a watch that stalled.
     fn check_watch(&mut self, is_read: bool) {
         self.update_lag_metrics();
-        let behind = self.lag_revisions();
-        if self.watcher.is_some() && self.stall_detector.is_stalled(behind, is_read) {
+        let lag = self.lag_revisions();
+        if self.watcher.is_some() && self.stall_detector.is_stalled(lag, is_read) {
             let captured = self.batch.captured();
-            warn!(revision = %captured, behind, "the watch is silent although etcd has more, opening it anew");
+            warn!(revision = %captured, lag, "watch stalled although etcd has newer revisions, reopening it");
             self.batch.discard_partial();
             self.watcher = Some(EtcdWatcher::start(self.etcd.clone(), captured));
         }
     }
 
-    /// Seals and sends when it is time, one delta after the other.
+    /// Seals the batch and starts its upload if one is due, one delta at a time.
     async fn upload_if_due(&mut self) {
         if self.is_superseded {
             return;
@@ -305,6 +309,7 @@ impl TailWorker {
         let captured = self.batch.captured();
         let is_full = self.batch.raw_len() >= self.config.limit_bytes;
         let is_asked = self.flush_requests.iter().any(|asked| asked.through <= captured);
+        // A delta without a full snapshot before it cannot be restored.
         let is_held = *self.hold.borrow();
         if is_held || self.pending_upload.is_some() || !(self.is_upload_due || is_full || is_asked) {
             return;
@@ -320,14 +325,14 @@ impl TailWorker {
         }
     }
 
-    /// Everything up to what they asked for is stored already.
+    /// Answers requests whose revisions are stored already.
     fn answer_satisfied_requests(&mut self) {
         if self.pending_upload.is_some() || !self.batch.is_empty() {
             return;
         }
         let captured = self.batch.captured();
         for asked in take_requests_through(&mut self.flush_requests, captured) {
-            let _ = asked.reply.send(Ok(None)); // whoever asked may have gone
+            let _ = asked.reply.send(Ok(None)); // the requester may be gone
         }
     }
 
@@ -363,22 +368,22 @@ impl TailWorker {
         }
     }
 
-    /// What another sidecar has not stored is captured again, or, where etcd has compacted it meanwhile, stored as it is:
-    /// whoever restores skips what is there twice.
+    /// Another sidecar stored these revisions first. Asks the session to restart capture after them; uploads the delta
+    /// anyway if etcd has compacted what follows them, because a restore skips duplicate events.
     async fn on_superseded(&mut self, reaches: Revision, pending_upload: PendingUpload) {
         if self.is_first_upload && reaches < self.batch.captured() {
             let etcd = self.etcd.clone();
             let has_history = etcd.has_history_after(reaches, HISTORY_TIMEOUT).await;
             if matches!(has_history, Ok(false)) {
-                warn!(revision = %reaches, "another sidecar stored these revisions, but etcd has compacted what comes behind them");
+                warn!(revision = %reaches, "another sidecar stored up to this revision and etcd has compacted the following ones, uploading an overlapping delta");
                 self.is_first_upload = false;
                 return self.start_upload(pending_upload.sealed, pending_upload.attempts, Duration::ZERO);
             }
         }
-        info!(revision = %reaches, "another sidecar stored these revisions, beginning behind them");
+        info!(revision = %reaches, "another sidecar stored up to this revision, restarting capture after it");
         self.watcher = None;
         self.is_superseded = true;
-        let _ = self.events.send(TailEvent::Superseded).await; // the session may be ending
+        let _ = self.events.send(TailEvent::Superseded).await; // the session may have ended
     }
 
     async fn on_stored(&mut self, stored: StoredSnapshot, sealed: &SealedDelta) {
@@ -386,16 +391,16 @@ impl TailWorker {
         debug!(object_key = %stored.key, bytes = stored.size, events = sealed.events, "delta stored");
         self.metrics.record_stored(&stored, sealed.raw_bytes);
         for asked in take_requests_through(&mut self.flush_requests, stored.name.last) {
-            let _ = asked.reply.send(Ok(Some(stored.clone()))); // whoever asked may have gone
+            let _ = asked.reply.send(Ok(Some(stored.clone()))); // the requester may be gone
         }
-        let _ = self.events.send(TailEvent::Stored(stored)).await; // the session may be ending
+        let _ = self.events.send(TailEvent::Stored(stored)).await; // the session may have ended
     }
 
-    /// Tries again, later and later; what was captured stays in memory meanwhile.
+    /// Retries with backoff; the delta stays in memory.
     fn on_upload_failed(&mut self, error: &DeltaUploadError, pending_upload: PendingUpload) {
         let attempts = pending_upload.attempts.saturating_add(1);
         let pause = self.config.backoff.delay(attempts);
-        warn!(error = %ErrorChain(error), attempt = attempts, "a delta is not stored, trying again");
+        warn!(error = %ErrorChain(error), attempt = attempts, "delta upload failed, retrying");
         self.metrics.count_failure(error.class());
         if let DeltaUploadError::Store { source, .. } = error {
             self.metrics.count_store_error(source.class());
@@ -404,12 +409,12 @@ impl TailWorker {
         crate::state::record_failure(&self.state_tx, error.class(), &reason);
         for asked in take_requests_through(&mut self.flush_requests, pending_upload.sealed.name.last) {
             let reason = reason.clone();
-            let _ = asked.reply.send(Err(SnapshotRequestError::Failed { reason })); // as above
+            let _ = asked.reply.send(Err(SnapshotRequestError::Failed { reason })); // the requester may be gone
         }
         self.start_upload(pending_upload.sealed, attempts, pause);
     }
 
-    /// What was captured is stored before leadership is given up, if that is quick.
+    /// Uploads the captured events before the session ends, within a deadline.
     async fn upload_remaining(&mut self) {
         let deadline = Instant::now() + FINAL_UPLOAD_TIMEOUT;
         self.watcher = None;
@@ -422,11 +427,11 @@ impl TailWorker {
             let wait = tokio::time::timeout_at(deadline, wait_for_upload(&mut self.pending_upload));
             let Ok(outcome) = wait.await else {
                 warn!(
-                    "what was captured could not be stored in time, the next leader captures it again"
+                    "remaining events not uploaded in time, the next leader captures them again"
                 );
                 return;
             };
-            // One that did not lead any more had not heard of the farewell: it is tried again.
+            // An attempt that started before the stop saw only that leadership ended; retry it with the stop mode set.
             let is_over = matches!(&outcome, Err(DeltaUploadError::Fenced { source, .. }) if !source.is_not_leading());
             self.on_upload_finished(outcome).await;
             if is_over {
@@ -445,7 +450,7 @@ fn take_requests_through(asked: &mut Vec<FlushRequest>, revision: Revision) -> V
     due
 }
 
-/// The outcome of the attempt under way; waits for ever when there is none.
+/// Waits for the running upload attempt; for ever if there is none.
 async fn wait_for_upload(pending_upload: &mut Option<PendingUpload>) -> Result<UploadedDelta, DeltaUploadError> {
     let Some(pending_upload) = pending_upload else {
         return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! The calls that change something, and waiting for what they lead to.
+//! Calls that change a member, and waiting for their effect.
 
 use std::time::Duration;
 
@@ -7,11 +7,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::maintenance::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout, read_linearizably};
 
-/// How long a member may take to catch up after its defragmentation.
+/// Timeout for a member to catch up after its defragmentation.
 pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long a change of leadership may take: etcd itself gives up after an election and a half.
+/// Timeout of a leadership transfer: etcd itself times out after one and a half election timeouts.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often to look.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) async fn defragment(
@@ -24,7 +23,7 @@ pub(super) async fn defragment(
     Ok(())
 }
 
-/// Moves leadership and waits until the old leader follows somebody.
+/// Moves leadership and waits until the old leader reports another leader.
 pub(super) async fn move_leader(
     connect: &dyn Connect,
     leader: MemberId,
@@ -51,10 +50,10 @@ pub(super) async fn move_leader(
     }
 }
 
-/// Waits until a member reads with the quorum and has applied what the cluster had when it began to wait.
-/// Returns whether it came to that.
+/// Waits until a member answers a linearizable read and has applied everything the cluster had when the wait started.
+/// Returns `false` on timeout.
 pub(super) async fn wait_until_healthy(connect: &dyn Connect, url: &str) -> bool {
-    let well = async {
+    let healthy = async {
         let mut target = None;
         loop {
             if let Ok(true) = is_healthy(connect, url, &mut target).await {
@@ -63,7 +62,7 @@ pub(super) async fn wait_until_healthy(connect: &dyn Connect, url: &str) -> bool
             sleep(POLL_INTERVAL).await;
         }
     };
-    timeout(RECOVERY_TIMEOUT, well).await.is_ok()
+    timeout(RECOVERY_TIMEOUT, healthy).await.is_ok()
 }
 
 async fn is_healthy(
@@ -71,6 +70,7 @@ async fn is_healthy(
     url: &str,
     target: &mut Option<RaftIndex>,
 ) -> Result<bool, CallError> {
+    // Fixed once: under load the index keeps growing and would never be reached.
     let RaftIndex(target) = if let Some(target) = *target {
         target
     } else {

@@ -1,4 +1,4 @@
-//! Flags of defragmentation: the peer's schedule and timeout, and a threshold.
+//! Flags of defragmentation: schedule and timeout of etcd-backup-restore, and a threshold.
 
 use std::time::Duration;
 
@@ -12,7 +12,9 @@ use crate::schedule::{Schedule, ScheduleError};
 /// Flags of defragmentation.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct DefragmentArgs {
-    /// When all members are defragmented, as a cron schedule of five fields in UTC; empty for never
+    /// Schedule for defragmenting all members: cron with five fields, in UTC
+    ///
+    /// An empty value disables scheduled defragmentation.
     #[arg(
         id = "defragmentation-schedule",
         long = "defragmentation-schedule",
@@ -21,32 +23,33 @@ pub struct DefragmentArgs {
     #[arg(value_name = "CRON", default_value = "0 0 */3 * *", value_parser = parse_schedule)]
     pub schedule: OptionalSchedule,
 
-    /// Defragment a member between those times when so many percent of its database are free; 0 for never, and
-    /// never a member that is alone
+    /// Free space in percent of the database at which a member is defragmented off schedule
+    ///
+    /// 0 disables the threshold. A single-member cluster is defragmented on schedule only, because etcd does not answer
+    /// meanwhile.
     #[arg(long = "defragmentation-threshold-percent")]
     #[arg(env = "MAINSTAY_DEFRAGMENTATION_THRESHOLD_PERCENT")]
     #[arg(value_name = "PERCENT", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub threshold_percent: u8,
 
-    /// Databases smaller than this many bytes are never over the threshold
+    /// Smallest database size, in bytes, to which the threshold applies
     #[arg(long = "defragmentation-threshold-minimum-size")]
     #[arg(env = "MAINSTAY_DEFRAGMENTATION_THRESHOLD_MINIMUM_SIZE")]
     #[arg(value_name = "BYTES", default_value_t = 100 << 20)]
     pub threshold_minimum_bytes: u64,
 
-    /// How long the defragmentation of one member may take
+    /// Timeout for defragmenting one member
     #[arg(long = "etcd-defrag-timeout", env = "MAINSTAY_ETCD_DEFRAG_TIMEOUT")]
     #[arg(value_name = "DURATION", default_value = "8m", value_parser = parse_duration)]
     pub timeout: Duration,
 }
 
-/// A schedule, or never.
+/// `None` if disabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptionalSchedule(pub Option<Schedule>);
 
 impl DefragmentArgs {
-    /// What the flags mean.
     pub fn into_config(self) -> DefragmentConfig {
         let Self {
             schedule: OptionalSchedule(schedule),

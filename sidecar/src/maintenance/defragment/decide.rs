@@ -1,4 +1,4 @@
-//! Whose turn it is: a pure function of what was seen.
+//! Decides which member to defragment next, from the observed cluster. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,98 +7,90 @@ use mainstay_ids::{MemberId, RaftIndex};
 
 use super::observe::{VoterProblem, ObservedCluster, MemberRole, VoterStatus};
 
-/// Entries a member may be behind: statuses are taken one after the other, under load that many pass between two.
+/// Raft entries a member may lag: the statuses are not read at the same moment, and under load that many entries pass
+/// between two.
 const MAX_LAG: u64 = 10_000;
 
-/// Why members are defragmented.
+/// What starts a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DefragmentTrigger {
-    /// It is time: all of them.
+    /// The schedule: all members.
     Schedule,
-    /// Some are full of air: those.
+    /// Free space: members above the threshold.
     Threshold,
 }
 
-/// When a member is full of air.
+/// Free space at which a member is defragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// Percent of the file that is free.
+    /// Free space in percent of the database file.
     pub free_percent: u64,
-    /// Smaller files are left alone.
+    /// Smaller database files are ignored.
     pub minimum_bytes: u64,
 }
 
-/// What to do next.
+/// Next step of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefragmentStep {
-    /// Defragment this member, which does not lead (or is alone).
+    /// Defragment this member, which is not the leader or is the only voter.
     Defragment {
-        /// Who.
         member: MemberId,
-        /// Where it answers.
+        /// Client URL.
         url: String,
     },
-    /// It is the leader's turn: move leadership away first, then look again.
+    /// Only the leader is left: move leadership away, then observe again.
     MoveLeader {
-        /// Who leads.
         leader: MemberId,
-        /// Where it answers.
+        /// Client URL.
         url: String,
-        /// Who is to lead.
+        /// New leader.
         to: MemberId,
     },
-    /// Not now.
     Refuse(DefragmentRefusal),
-    /// Nothing is left to do.
     Done,
 }
 
-/// Why nothing is done.
+/// Why no member may be defragmented.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DefragmentRefusal {
-    /// The member list has no voter.
     NoVoters,
-    /// One more member that does not answer could cost the quorum.
+    /// A member that is being defragmented does not answer; a second one could cost the quorum.
     Unhealthy {
-        /// Who.
         member: MemberId,
-        /// What is wrong with it.
         problem: VoterProblem,
     },
-    /// A member has to catch up first.
     Lagging {
-        /// Who.
         member: MemberId,
-        /// How many entries it is behind.
+        /// Lag in raft entries.
         entries: u64,
     },
-    /// Members do not agree who leads.
+    /// The voters report different leaders.
     NoAgreedLeader,
-    /// etcd would not answer meanwhile, and nobody chose the time.
+    /// Defragmenting a single member makes etcd unavailable; only the schedule may choose that time.
     SingleMember,
 }
 
 impl fmt::Display for DefragmentRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoVoters => f.write_str("the member list has no voter"),
+            Self::NoVoters => f.write_str("the member list has no voting member"),
             Self::Unhealthy { member, problem } => write!(f, "member {member} {problem}"),
             Self::Lagging { member, entries } => {
-                write!(f, "member {member} is {entries} entries behind")
+                write!(f, "member {member} lags by {entries} raft entries")
             }
-            Self::NoAgreedLeader => f.write_str("members do not agree who leads"),
+            Self::NoAgreedLeader => f.write_str("members report different leaders"),
             Self::SingleMember => f.write_str(
-                "a single member is defragmented on schedule only, etcd would stand still",
+                "a single-member cluster is defragmented on schedule only, because etcd does not answer meanwhile",
             ),
         }
     }
 }
 
-/// Says what to do next. `done` had their turn.
+/// Returns the next step. Members in `done` are defragmented already.
 ///
-/// Followers come first, one at a time, the leader last and only after it has handed over. Learners are left alone.
-/// While any voter is not well, nobody has a turn.
+/// Followers come first, one at a time; the leader comes last, after leadership was moved away. Learners are ignored.
+/// While any voter is unhealthy, no member is defragmented.
 pub fn next_step(
     observed: &ObservedCluster,
     done: &BTreeSet<MemberId>,
@@ -116,24 +108,25 @@ pub fn next_step(
     if is_alone && trigger == DefragmentTrigger::Threshold {
         return DefragmentStep::Refuse(DefragmentRefusal::SingleMember);
     }
-    let is_due = |member: &MemberId, vitals: &VoterStatus| {
-        !done.contains(member) && (trigger == DefragmentTrigger::Schedule || threshold.is_exceeded(vitals))
+    let is_due = |member: &MemberId, status: &VoterStatus| {
+        !done.contains(member) && (trigger == DefragmentTrigger::Schedule || threshold.is_exceeded(status))
     };
-    let due = || voters.iter().filter(|(id, vitals)| is_due(id, vitals));
-    if let Some((member, vitals)) = due().find(|(id, _)| *id != leader || is_alone) {
+    let due = || voters.iter().filter(|(id, status)| is_due(id, status));
+    if let Some((member, status)) = due().find(|(id, _)| *id != leader || is_alone) {
         return DefragmentStep::Defragment {
             member: *member,
-            url: vitals.url.clone(),
+            url: status.url.clone(),
         };
     }
-    let Some((leader, vitals)) = due().next() else {
+    let Some((leader, status)) = due().next() else {
         return DefragmentStep::Done;
     };
     let followers = voters.iter().filter(|(id, _)| id != leader);
-    match followers.max_by_key(|(_, vitals)| vitals.applied) {
+    // The follower with the highest applied index takes over fastest.
+    match followers.max_by_key(|(_, status)| status.applied) {
         Some((to, _)) => DefragmentStep::MoveLeader {
             leader: *leader,
-            url: vitals.url.clone(),
+            url: status.url.clone(),
             to: *to,
         },
         None => DefragmentStep::Done,
@@ -141,18 +134,18 @@ pub fn next_step(
 }
 
 impl Threshold {
-    fn is_exceeded(&self, vitals: &VoterStatus) -> bool {
-        vitals.db_bytes >= self.minimum_bytes && vitals.free_percent() >= self.free_percent
+    fn is_exceeded(&self, status: &VoterStatus) -> bool {
+        status.db_bytes >= self.minimum_bytes && status.free_percent() >= self.free_percent
     }
 }
 
-/// The voters, all of them well and none far behind.
+/// Returns the voters if all are healthy and none lags.
 fn collect_healthy_voters(observed: &ObservedCluster) -> Result<Vec<(MemberId, &VoterStatus)>, DefragmentRefusal> {
     let mut voters = Vec::new();
     for member in &observed.members {
         match &member.role {
             MemberRole::Learner => {}
-            MemberRole::Voter(Ok(vitals)) => voters.push((member.id, vitals)),
+            MemberRole::Voter(Ok(status)) => voters.push((member.id, status)),
             MemberRole::Voter(Err(problem)) => {
                 return Err(DefragmentRefusal::Unhealthy {
                     member: member.id,
@@ -161,10 +154,10 @@ fn collect_healthy_voters(observed: &ObservedCluster) -> Result<Vec<(MemberId, &
             }
         }
     }
-    let applied = voters.iter().map(|(_, vitals)| vitals.applied);
-    let RaftIndex(ahead) = applied.max().ok_or(DefragmentRefusal::NoVoters)?;
-    for (member, vitals) in &voters {
-        let entries = ahead - vitals.applied.0;
+    let applied = voters.iter().map(|(_, status)| status.applied);
+    let RaftIndex(newest) = applied.max().ok_or(DefragmentRefusal::NoVoters)?;
+    for (member, status) in &voters {
+        let entries = newest - status.applied.0;
         if entries > MAX_LAG {
             return Err(DefragmentRefusal::Lagging {
                 member: *member,
@@ -175,11 +168,11 @@ fn collect_healthy_voters(observed: &ObservedCluster) -> Result<Vec<(MemberId, &
     Ok(voters)
 }
 
-/// The voter all of them take for the leader.
+/// Returns the leader if all voters report the same one and it is a voter.
 fn find_agreed_leader(voters: &[(MemberId, &VoterStatus)]) -> Option<MemberId> {
     let (_, first) = voters.first()?;
     let leader = first.leader;
-    let all_agree = voters.iter().all(|(_, vitals)| vitals.leader == leader);
+    let all_agree = voters.iter().all(|(_, status)| status.leader == leader);
     let is_voter = voters.iter().any(|(id, _)| *id == leader);
     (all_agree && is_voter).then_some(leader)
 }

@@ -1,21 +1,21 @@
-//! Gives the free pages of a database back to the disk, member by member, while the cluster goes on answering.
+//! Defragments etcd databases member by member, while the cluster keeps serving.
 //!
 //! ```text
-//! cron or threshold, while leading ─► observe ─► decide ─┬ follower ─► defragment ─► wait until it is well ─┐
+//! cron or threshold, while leading ─► observe ─► decide ─┬ follower ─► defragment ─► wait until healthy ────┐
 //!                                       ▲                ├ leader ───► move leadership away ────────────────┤
 //!                                       └────────────────┴──────────────────────────────────────────────────┘
 //! ```
 //!
-//! **Holds**: one member at a time; nobody has a turn while a voter is not well; a member that leads is never defragmented,
-//! unless it is alone; no turn begins during a full snapshot of this sidecar, nor the other way round.
+//! **Invariants**: one member at a time; no member is defragmented while a voter is unhealthy; the leader is never
+//! defragmented, unless it is the only member; defragmentation and full snapshots of this sidecar exclude each other.
 //!
-//! **Who does it**: the sidecar whose member leads when it is time. It finishes what it began: by moving leadership away it
-//! stops being the one that takes backups, and then defragments its own member, a follower now. The sidecar
-//! of the new leader had its tick of the schedule while it did not lead, and begins nothing before its next. A
-//! threshold it finds exceeded meanwhile has to wait: a member that is being defragmented answers no
-//! linearizable read, and so is not well.
+//! **Which sidecar**: the one whose member leads when the schedule fires. It finishes what it started: after it has moved
+//! leadership away, it no longer takes backups and defragments its own member, now a follower. The sidecar of the new
+//! leader was not leading when the schedule fired, and starts nothing before the next time. If it finds the threshold
+//! exceeded meanwhile, it has to wait: a member that is being defragmented answers no linearizable read and therefore
+//! counts as unhealthy.
 //!
-//! **After a crash**: a member not reached waits for the next time.
+//! **After a crash**: members not yet defragmented wait for the next schedule.
 
 mod act;
 pub mod args;
@@ -39,82 +39,67 @@ use crate::schedule::{Schedule, ScheduleTimer};
 use crate::state::{SidecarRole, StateReceiver};
 use decide::{DefragmentRefusal, DefragmentStep, Threshold, DefragmentTrigger};
 
-/// How often sizes are compared with the threshold. Free pages come from compactions, minutes apart.
+/// Interval of threshold checks. Free pages come from compactions, which are minutes apart.
 const THRESHOLD_CHECK_INTERVAL: Duration = Duration::from_mins(10);
-/// Sleeps are cut into pieces, so that a clock that is set does not move the schedule.
+/// Longest single sleep: the schedule follows the wall clock, which may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_mins(1);
-/// Pause before what is left of a failed pass is tried again.
+/// Pause before a failed run is retried for the remaining members.
 const RETRY_AFTER: Duration = Duration::from_mins(1);
-/// How often a scheduled pass is tried before it waits for the next time.
+/// Attempts of a scheduled run before it waits for the next schedule.
 const MAX_ATTEMPTS: usize = 10;
-/// How long a delta may take before leadership is moved without it.
+/// Timeout of the delta stored before leadership is moved.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Leadership that keeps coming back is not chased.
+/// Attempts to move leadership away in one run.
 const MAX_LEADER_MOVES: usize = 3;
 
-/// When and how to defragment.
+/// Settings of defragmentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefragmentConfig {
-    /// When it is time for all members; `None` for never.
+    /// `None` disables scheduled defragmentation.
     pub schedule: Option<Schedule>,
-    /// When a member is so full of air that it cannot wait; `None` for never.
+    /// `None` disables defragmentation by free space.
     pub threshold: Option<Threshold>,
-    /// How long one member may take.
+    /// Limit for one member.
     pub timeout: Duration,
 }
 
-/// Why a pass ended before all members had their turn.
+/// Why a run ended before all members were defragmented.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefragmentError {
-    /// The members could not be listed.
-    #[error("look at the members")]
+    #[error("read the status of the members")]
     Observe(#[source] CallError),
-    /// It is not the time.
-    #[error("not now: {0}")]
+    #[error("postponed: {0}")]
     Refused(DefragmentRefusal),
-    /// The leader keeps its post.
     #[error("move leadership from {leader} to {to}")]
     MoveLeader {
-        /// Who leads.
         leader: MemberId,
-        /// Who was to lead.
         to: MemberId,
-        /// What happened.
         source: CallError,
     },
-    /// It is given away, and comes back.
-    #[error("leadership came back {MAX_LEADER_MOVES} times")]
+    #[error("leadership returned to the member {MAX_LEADER_MOVES} times")]
     LeadershipReturned,
-    /// A member could not be defragmented.
-    #[error("defragment {member} at {url}")]
+    #[error("defragment member {member} at {url}")]
     Defragment {
-        /// Who.
         member: MemberId,
-        /// Where.
         url: String,
-        /// What happened.
         source: CallError,
     },
-    /// A member was defragmented and did not come back in time.
-    #[error("{member} at {url} is not well {limit:?} after its defragmentation")]
+    #[error("member {member} at {url} is not healthy {limit:?} after its defragmentation")]
     Unhealthy {
-        /// Who.
         member: MemberId,
-        /// Where.
         url: String,
-        /// How long was waited.
         limit: Duration,
     },
-    /// Whoever shares the permit is gone: the process is stopping.
-    #[error("the permit shared with full snapshots was withdrawn")]
+    /// The semaphore shared with full snapshots is closed.
+    #[error("the process is stopping")]
     Closed,
 }
 
-/// Defragments the cluster of one etcd.
+/// Defragments the members of one etcd cluster.
 pub struct Defragmenter {
     connector: Arc<dyn Connect>,
-    /// One permit, shared with full snapshots.
+    /// One permit: full snapshots and defragmentation exclude each other.
     maintenance_lock: Arc<Semaphore>,
     config: DefragmentConfig,
     metrics: Arc<dyn MaintenanceMetrics>,
@@ -122,11 +107,10 @@ pub struct Defragmenter {
     clock: Clock,
 }
 
-/// Reads the wall clock.
 type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 
 impl Defragmenter {
-    /// `quiet` has one permit; whoever holds it keeps the others from working on the database.
+    /// `maintenance_lock` must have one permit and be shared with the full snapshotter.
     pub fn new(
         connect: Arc<dyn Connect>,
         maintenance_lock: Arc<Semaphore>,
@@ -143,23 +127,23 @@ impl Defragmenter {
         }
     }
 
-    /// Follows its schedule by another clock than the wall clock.
+    /// Replaces the wall clock.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.clock = Box::new(clock);
         self
     }
 
-    /// Has what was captured stored before leadership is moved away.
+    /// Stores a delta before leadership is moved away.
     #[must_use]
     pub fn with_snapshotter(mut self, snapshots: Arc<dyn Snapshotter>) -> Self {
         self.snapshotter = Some(snapshots);
         self
     }
 
-    /// Begins a pass whenever it is time and this sidecar leads, until cancelled.
+    /// Starts a run whenever one is due and this sidecar leads, until cancelled.
     ///
-    /// Belongs to the process, not to a term of leadership: a pass moves leadership away and goes on.
+    /// Lives as long as the process, not as a session: a run moves leadership away and continues.
     pub async fn run(self, view: StateReceiver, cancel: CancellationToken) {
         let schedule = self.config.schedule.clone();
         let mut schedule = schedule.map(|s| ScheduleTimer::new(s, (self.clock)()));
@@ -179,6 +163,7 @@ impl Defragmenter {
                 continue;
             };
             last_check = now;
+            // The schedule counts as handled also on followers: the sidecar that leads now runs it.
             if view.borrow().role != SidecarRole::Leader {
                 continue;
             }
@@ -189,23 +174,24 @@ impl Defragmenter {
         }
     }
 
-    /// A scheduled pass is tried until all had their turn; the threshold is looked at again anyway.
+    /// Retries a scheduled run until all members are defragmented. A threshold run is not retried: it is checked
+    /// periodically anyway.
     async fn run_with_retries(&self, trigger: DefragmentTrigger) {
         let mut done = BTreeSet::new();
         for attempt in 1..=MAX_ATTEMPTS {
             match self.run_once(trigger, &mut done).await {
                 Ok(()) => {
                     if !done.is_empty() {
-                        info!(members = done.len(), "defragmentation is complete");
+                        info!(members = done.len(), "defragmentation finished");
                     }
                     return;
                 }
                 Err(DefragmentError::Refused(DefragmentRefusal::SingleMember)) => {
-                    debug!("a single member is defragmented on schedule only");
+                    debug!("threshold ignored: a single-member cluster is defragmented on schedule only");
                     return;
                 }
                 Err(error) => {
-                    warn!(attempt, error = %ErrorChain(&error), "defragmentation did not finish");
+                    warn!(attempt, error = %ErrorChain(&error), "defragmentation not finished");
                 }
             }
             if trigger == DefragmentTrigger::Threshold {
@@ -215,21 +201,23 @@ impl Defragmenter {
         }
     }
 
-    /// Gives each member its turn. `done` are those that had it; they are added as they come back.
+    /// Defragments every due member that is not in `done`, and adds each one once it is healthy again.
     ///
     /// # Errors
-    /// [`DefragmentError`]; members in `done` stay done, so that the rest can be tried later.
+    /// [`DefragmentError`]; members in `done` stay there, so that a retry handles only the rest.
     pub async fn run_once(
         &self,
         trigger: DefragmentTrigger,
         done: &mut BTreeSet<MemberId>,
     ) -> Result<(), DefragmentError> {
+        // Without a threshold, no member may ever exceed it.
         let threshold = self.config.threshold.unwrap_or(Threshold {
             free_percent: 100,
             minimum_bytes: u64::MAX,
         });
-        let mut handed_over = 0;
+        let mut leader_moves = 0;
         loop {
+            // Acquired per step, so that a due full snapshot can run between two members.
             let permit = self.maintenance_lock.acquire().await;
             let _permit = permit.map_err(|_| DefragmentError::Closed)?;
             let connect = self.connector.as_ref();
@@ -239,12 +227,12 @@ impl Defragmenter {
             match decide::next_step(&observed, done, trigger, &threshold) {
                 DefragmentStep::Done => return Ok(()),
                 DefragmentStep::Refuse(refusal) => return Err(DefragmentError::Refused(refusal)),
-                DefragmentStep::MoveLeader { .. } if handed_over == MAX_LEADER_MOVES => {
+                DefragmentStep::MoveLeader { .. } if leader_moves == MAX_LEADER_MOVES => {
                     return Err(DefragmentError::LeadershipReturned);
                 }
                 DefragmentStep::MoveLeader { leader, url, to } => {
-                    handed_over += 1;
-                    info!(member = %leader, "leadership is moved away before defragmentation");
+                    leader_moves += 1;
+                    info!(member = %leader, "moving leadership away before defragmentation");
                     self.flush_delta().await;
                     let moved = act::move_leader(connect, leader, &url, to).await;
                     moved.map_err(|source| DefragmentError::MoveLeader { leader, to, source })?;
@@ -257,19 +245,19 @@ impl Defragmenter {
         }
     }
 
-    /// A delta now is one the next leader need not capture again. Without it nothing is lost.
+    /// Stores a delta, which the next leader then need not capture again. Without it nothing is lost.
     async fn flush_delta(&self) {
         let Some(snapshots) = &self.snapshotter else {
             return;
         };
         match tokio::time::timeout(FLUSH_TIMEOUT, snapshots.take_delta()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => debug!(error = %ErrorChain(&error), "no delta before leadership moves"),
-            Err(_) => debug!("no delta in time before leadership moves"),
+            Ok(Err(error)) => debug!(error = %ErrorChain(&error), "failed to store a delta before moving leadership"),
+            Err(_) => debug!("delta not stored in time, moving leadership without it"),
         }
     }
 
-    /// One member: defragment, then wait until it is well.
+    /// Defragments one member and waits until it is healthy.
     async fn defragment_member(&self, member: MemberId, url: &str) -> Result<(), DefragmentError> {
         let start = Timestamp::now();
         let connect = self.connector.as_ref();
@@ -279,11 +267,11 @@ impl Defragmenter {
             url: url.to_owned(),
             source,
         });
-        let word = match outcome {
+        let result = match outcome {
             Ok(()) => MaintenanceOutcome::Succeeded,
             Err(_) => MaintenanceOutcome::Failed,
         };
-        self.metrics.record_defragmentation(url, word, elapsed_since(start));
+        self.metrics.record_defragmentation(url, result, elapsed_since(start));
         outcome?;
         info!(member = %member, elapsed_ms = elapsed_since(start).as_millis(), "member defragmented");
         if act::wait_until_healthy(connect, url).await {
@@ -297,15 +285,14 @@ impl Defragmenter {
     }
 }
 
-/// Whether it is time to compare sizes with the threshold again.
+/// Whether the threshold check is due.
 fn is_check_due(last_check: Timestamp, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(last_check)).is_ok_and(|passed| passed >= THRESHOLD_CHECK_INTERVAL)
 }
 
-/// How long to sleep before looking at the clock again.
 fn compute_sleep(next_time: Option<Timestamp>, now: Timestamp) -> Duration {
     let left = next_time.map(|time| time.duration_since(now));
-    // What is due already has been waited for; a negative span is that.
+    // A negative span is overdue: do not sleep.
     let left = left.map(|left| Duration::try_from(left).unwrap_or_default());
     left.map_or(MAX_SLEEP, |left| left.min(MAX_SLEEP))
 }

@@ -1,4 +1,4 @@
-//! Looks at every member: does it answer, with the quorum, and how much of its database is air?
+//! Observes every member: whether it answers a linearizable read, and how much of its database is free.
 
 use std::fmt;
 
@@ -9,53 +9,46 @@ use mainstay_telemetry::ErrorChain;
 
 use crate::maintenance::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout, read_linearizably};
 
-/// The alarm defragmentation is a remedy for.
+/// The alarm that defragmentation helps against.
 const NO_SPACE: &str = "NOSPACE";
 
-/// A cluster as its members describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedCluster {
-    /// Every member of the member list.
     pub members: Vec<ObservedMember>,
 }
 
-/// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedMember {
-    /// Who it is.
     pub id: MemberId,
-    /// Its name; empty before it was ever started.
+    /// Empty for a member that never started.
     pub name: String,
-    /// Whether it votes. One that does not is not looked at further.
     pub role: MemberRole,
 }
 
-/// Whether a member votes, and how it is then.
+/// Whether a member votes, and the status of a voter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberRole {
-    /// It does not.
+    /// Not observed further.
     Learner,
-    /// It does.
     Voter(Result<VoterStatus, VoterProblem>),
 }
 
-/// What a healthy member says.
+/// Status of a healthy voter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoterStatus {
-    /// The client URL it answered at.
+    /// Client URL at which it answered.
     pub url: String,
-    /// Who leads, as it sees it.
+    /// Leader, as this member reports it.
     pub leader: MemberId,
-    /// The last entry it applied.
     pub applied: RaftIndex,
-    /// Bytes of its database file.
+    /// Size of its database file.
     pub db_bytes: u64,
-    /// Bytes of it that are in use.
+    /// Used part of the database file.
     pub used_bytes: u64,
 }
 
 impl VoterStatus {
-    /// How much of the database is free, in percent, rounded down.
+    /// Free space in percent of the database, rounded down.
     pub fn free_percent(&self) -> u64 {
         let free = self.db_bytes.saturating_sub(self.used_bytes);
         free.saturating_mul(100)
@@ -64,22 +57,19 @@ impl VoterStatus {
     }
 }
 
-/// Why a member is not healthy.
+/// Why a voter is unhealthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VoterProblem {
-    /// It tells no client URL: it was never started.
+    /// The member list has no client URL for it.
     NeverStarted,
-    /// It does not answer, or not with the quorum.
+    /// It does not answer, or its linearizable read fails.
     Unreachable {
-        /// In words.
         reason: String,
     },
-    /// It knows of no leader.
     NoLeader,
-    /// It reports something that defragmentation does not help.
+    /// It reports an error other than the NOSPACE alarm.
     ReportsError {
-        /// In etcd's words.
         text: String,
     },
 }
@@ -87,21 +77,21 @@ pub enum VoterProblem {
 impl fmt::Display for VoterProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NeverStarted => f.write_str("was never started"),
+            Self::NeverStarted => f.write_str("never started"),
             Self::Unreachable { reason } => write!(f, "does not answer: {reason}"),
-            Self::NoLeader => f.write_str("knows of no leader"),
+            Self::NoLeader => f.write_str("has no leader"),
             Self::ReportsError { text } => write!(f, "reports {text}"),
         }
     }
 }
 
-/// Looks at all members at once.
+/// Observes all members concurrently.
 ///
 /// # Errors
-/// Nobody tells who the members are. A member that does not answer is no error but part of the picture.
+/// The members cannot be listed. A member that does not answer is not an error; it is observed as unhealthy.
 pub async fn observe_cluster(connect: &dyn Connect) -> Result<ObservedCluster, CallError> {
     let mut own = connect_with_timeout(connect.connect_own()).await?;
-    let list = call_with_timeout("list the members", REQUEST_TIMEOUT, own.member_list()).await?;
+    let list = call_with_timeout("list members", REQUEST_TIMEOUT, own.member_list()).await?;
     let members = join_all(list.members().iter().map(|entry| observe_member(connect, entry))).await;
     Ok(ObservedCluster { members })
 }
@@ -119,7 +109,7 @@ async fn observe_member(connect: &dyn Connect, entry: &Member) -> ObservedMember
     }
 }
 
-/// Asks at each URL until one answers.
+/// Reads the status at each URL until one answers.
 async fn read_voter_status(connect: &dyn Connect, urls: &[String]) -> Result<VoterStatus, VoterProblem> {
     let mut problem = VoterProblem::NeverStarted;
     for url in urls {
@@ -141,11 +131,12 @@ async fn read_status_at(connect: &dyn Connect, url: &str) -> Result<Result<Voter
     if status.leader() == 0 {
         return Ok(Err(VoterProblem::NoLeader));
     }
-    let complaint = status.errors().iter().find(|text| !text.contains(NO_SPACE));
-    if let Some(text) = complaint {
+    // NOSPACE must not block defragmentation, which is its remedy.
+    let other_error = status.errors().iter().find(|text| !text.contains(NO_SPACE));
+    if let Some(text) = other_error {
         return Ok(Err(VoterProblem::ReportsError { text: text.clone() }));
     }
-    // A member that is being defragmented tells its status all the while, but reads nothing.
+    // A member that is being defragmented still answers status requests, but no reads.
     read_linearizably(&client).await?;
     Ok(Ok(VoterStatus {
         url: url.to_owned(),

@@ -44,7 +44,7 @@ fn encode_delta(revisions: &[i64]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A full snapshot as far as its hash goes.
+/// Arbitrary content of a valid length with a valid hash.
 fn encode_full(sectors: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..sectors * 512)
         .map(|at| u8::try_from(at % 251).unwrap())
@@ -81,7 +81,7 @@ fn every_object_the_peer_wrote_is_whole() {
 
 #[test]
 fn a_full_is_proven_by_its_hash_whatever_its_size() {
-    // Around the size of a piece, where the hash is split between two reads.
+    // Around the size of the read buffer, where the hash is split between two reads.
     for sectors in [1, 511, 512, 513, 1025] {
         verify_bytes("Full-0-9-5", encode_full(sectors)).unwrap();
     }
@@ -144,7 +144,7 @@ fn an_altered_delta_is_damaged() {
     );
 }
 
-/// A source that breaks off as a store does.
+/// A download that fails with a store error.
 struct FailingStoreReader;
 
 impl Read for FailingStoreReader {

@@ -24,7 +24,7 @@ fn plan_for(names: &[&str], etcd: i64) -> StartPlan {
     plan_start(&catalogue(names), Revision(etcd), &start_inputs)
 }
 
-/// Seconds after noon on that day.
+/// Unix time, in seconds after noon on that day.
 fn seconds_after_noon(seconds: i64) -> i64 {
     NOON.parse::<Timestamp>().unwrap().as_second() + seconds
 }
@@ -91,7 +91,7 @@ fn deltas_go_on_where_they_ended_although_a_full_snapshot_is_ahead_of_them() {
     assert_eq!(begin, expected);
 }
 
-/// Where deltas go on that leave no hole before the newest full snapshot.
+/// The revision after which deltas continue, to close the gap before the newest full snapshot.
 fn backfill_start(names: &[&str]) -> Option<Revision> {
     match plan_for(names, 30) {
         StartPlan::Continue {
@@ -114,7 +114,7 @@ fn deltas_retention_has_removed_are_not_stored_again() {
     let older = format!("Full-00000000-00000005-{}", seconds_after_noon(-3_600));
     let newest = format!("Full-00000000-00000020-{}", seconds_after_noon(0));
     assert_eq!(backfill_start(&[&older, &newest]), None);
-    // One that is left proves that none behind it was ever there.
+    // Retention deletes by age: a remaining delta proves that no later one was ever stored.
     let delta = format!("Incr-00000006-00000009-{}", seconds_after_noon(-3_590));
     assert_eq!(backfill_start(&[&older, &delta, &newest]), Some(Revision(9)));
 }
@@ -122,9 +122,9 @@ fn deltas_retention_has_removed_are_not_stored_again() {
 #[test]
 fn deltas_do_not_begin_before_one_that_lies_on_the_way() {
     let older = format!("Full-00000000-00000005-{}", seconds_after_noon(0));
-    let astray = format!("Incr-00000010-00000015-{}", seconds_after_noon(1));
+    let unconnected = format!("Incr-00000010-00000015-{}", seconds_after_noon(1));
     let newest = format!("Full-00000000-00000020-{}", seconds_after_noon(2));
-    assert_eq!(backfill_start(&[&older, &astray, &newest]), None);
+    assert_eq!(backfill_start(&[&older, &unconnected, &newest]), None);
 }
 
 #[test]

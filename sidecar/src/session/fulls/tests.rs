@@ -22,8 +22,8 @@ async fn one_that_was_stored_when_everything_is_given_up_counts() {
     let mut fulls = FullQueue::default();
     let (reply, answer) = oneshot::channel();
     fulls.enqueue(FullSnapshotReason::OnDemand, Finality::Ordinary, Some(reply));
-    let (waits, refused) = oneshot::channel();
-    fulls.enqueue(FullSnapshotReason::OnDemand, Finality::Ordinary, Some(waits));
+    let (queued, refused) = oneshot::channel();
+    fulls.enqueue(FullSnapshotReason::OnDemand, Finality::Ordinary, Some(queued));
     assert!(fulls.start_if_due(|_| tokio::spawn(async { Ok(uploaded_full()) })));
     while !fulls.running.as_ref().unwrap().task.is_finished() {
         tokio::task::yield_now().await;
@@ -44,5 +44,5 @@ async fn one_that_is_given_up_in_the_middle_is_interrupted() {
     let ended = fulls.abort_all().await.unwrap();
     assert!(matches!(ended.result, Err(FullError::Interrupted)));
     assert_eq!(answer.await.unwrap(), Err(SnapshotRequestError::Aborted));
-    assert!(fulls.abort_all().await.is_none(), "none is under way");
+    assert!(fulls.abort_all().await.is_none(), "none is running");
 }

@@ -9,7 +9,7 @@ fn written_key(created: i64, modified: i64, version: i64, value: &[u8]) -> Writt
     }
 }
 
-/// The key was put for the third time, at revision 50.
+/// The third put of the key, at revision 50.
 fn put_event() -> LastEvent {
     LastEvent {
         key: b"k".to_vec(),
@@ -18,7 +18,7 @@ fn put_event() -> LastEvent {
     }
 }
 
-/// The key was deleted at revision 50.
+/// The deletion of the key at revision 50.
 fn delete_event() -> LastEvent {
     LastEvent { put: None, ..put_event() }
 }
@@ -55,7 +55,7 @@ fn a_put_that_differs_in_anything_is_of_another_history() {
 fn a_delete_needs_a_key_that_was_there_and_is_gone() {
     let was = KeyLookup::Present(written_key(10, 40, 2, b"v"));
     assert_eq!(match_history(&delete_event(), &at_revision(was.clone(), None)), HistoryMatch::Same);
-    // An etcd that never had the key lacks it, too.
+    // The key is missing as well in an etcd that never had it.
     assert_eq!(
         match_history(&delete_event(), &at_revision(KeyLookup::Absent, None)),
         HistoryMatch::Foreign

@@ -14,7 +14,7 @@ use crate::tail::{CaptureGap, GapCause};
 /// Detects a hang.
 const TEST_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// As the program makes it; its etcd does not answer, and its store is never asked.
+/// A leader as the program builds it; its etcd does not answer, and its store is never used.
 fn build_leader() -> BackupLeader {
     let args = SidecarArgs::parse_from([
         "mainstay-sidecar",
@@ -26,7 +26,7 @@ fn build_leader() -> BackupLeader {
     parts.election.session
 }
 
-/// A round in the middle of a chain, that hears these notices and then nothing more.
+/// Runs a round in the middle of a chain, with a tail that sends these events and ends.
 async fn run_with_events(leader: &BackupLeader, fulls: &mut FullQueue, notices: Vec<TailEvent>) -> RoundEnd {
     let plan = StartPlan::Continue {
         after: Revision(9),
@@ -47,7 +47,7 @@ async fn run_with_events(leader: &BackupLeader, fulls: &mut FullQueue, notices: 
     let (_asking, mut asks) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let run = timeout(TEST_TIMEOUT, round.run(&stop, &mut asks));
-    run.await.expect("the round goes on without a tail")
+    run.await.expect("the round continues without a tail")
 }
 
 fn stored_snapshot() -> StoredSnapshot {
@@ -67,7 +67,7 @@ fn uploaded_full() -> UploadedFull {
     }
 }
 
-/// A full snapshot that was asked for and is under way; whoever holds the first end says when it ends.
+/// Starts a requested full snapshot that ends when the returned sender is used.
 fn start_full(
     fulls: &mut FullQueue,
 ) -> (
@@ -99,10 +99,10 @@ async fn a_full_snapshot_goes_on_when_deltas_begin_anew() {
     let (finish, _answer) = start_full(&mut fulls);
     let over = run_with_events(&build_leader(), &mut fulls, vec![TailEvent::Superseded]).await;
     assert!(matches!(over, RoundEnd::Restart(None)));
-    finish.send(()).expect("the full snapshot is under way");
+    finish.send(()).expect("the full snapshot should be running");
     let ended = timeout(TEST_TIMEOUT, fulls.wait_for_finished()).await.unwrap();
     assert_eq!(ended.result.unwrap().stored, stored_snapshot());
-    assert_eq!(ended.request.replies.len(), 1, "whoever asked still waits");
+    assert_eq!(ended.request.replies.len(), 1, "the requester still waits");
 }
 
 #[tokio::test]
@@ -117,11 +117,11 @@ async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
     let over = run_with_events(&build_leader(), &mut fulls, vec![TailEvent::Gap(gap)]).await;
     assert!(matches!(over, RoundEnd::Restart(Some(FullSnapshotReason::Gap))));
     assert_eq!(answer.await.unwrap(), Err(SnapshotRequestError::Aborted));
-    assert!(finish.send(()).is_err(), "it goes on");
+    assert!(finish.send(()).is_err(), "the snapshot should be aborted");
     assert!(!fulls.has_required_or_running());
 }
 
-/// Deltas are held back until it is stored: waiting for them would be waiting for itself.
+/// Deltas are held back until the full snapshot is stored: waiting for them would be a deadlock.
 #[tokio::test]
 async fn a_full_snapshot_waits_for_deltas_but_not_for_those_that_wait_for_it() {
     let leader = build_leader();
@@ -142,7 +142,7 @@ async fn a_full_snapshot_waits_for_deltas_but_not_for_those_that_wait_for_it() {
     assert!(round.flusher_for_full().is_some(), "it is released");
 }
 
-/// etcd answered once and had written further than is captured.
+/// A status of etcd ahead of the captured revision.
 fn status_at(revision: i64) -> MemberStatus {
     MemberStatus {
         revision: Revision(revision),
@@ -170,13 +170,13 @@ async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
     let mut fulls = FullQueue::default();
     let round = Round::start(&leader, &bucket, (plan, stock), &mut fulls, &note);
     let _round = round.await.unwrap();
-    let is_told = |state: &state::SidecarState| {
+    let is_reported = |state: &state::SidecarState| {
         let trouble = state.failure.as_ref();
         trouble.is_some_and(|trouble| trouble.class == "watch")
     };
-    timeout(Duration::from_mins(1), view.wait_for(is_told))
+    timeout(Duration::from_mins(1), view.wait_for(is_reported))
         .await
-        .expect("nothing is told")
+        .expect("the failure is not reported")
         .unwrap();
     let shows_lag = |text: &str| {
         let seconds = text
@@ -191,7 +191,7 @@ async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
         }
     })
     .await
-    .expect("the lag does not grow while nothing arrives");
+    .expect("the lag should grow while no events arrive");
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn what_one_round_did_not_come_to_is_asked_of_the_next() {
     let (reply, answer) = oneshot::channel();
     line.requeue(SessionRequest::Delta(reply)).await;
     let Some(SessionRequest::Delta(reply)) = asks.recv().await else {
-        panic!("the question is lost");
+        panic!("the request is lost");
     };
     reply.send(Ok(Some(stored_snapshot()))).unwrap();
     assert_eq!(answer.await.unwrap(), Ok(Some(stored_snapshot())));

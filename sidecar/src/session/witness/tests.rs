@@ -81,12 +81,12 @@ async fn a_delta_the_store_does_not_send_is_not_damaged() {
     let LastEventError::Store { source, .. } = error else {
         panic!("{error:?}")
     };
-    // Nor is one that breaks off on its way.
+    // A download that breaks off is not damage either.
     let broken = read_delta(&object, Box::new(FailingDownload(Some(source)))).unwrap_err();
     assert!(!broken.is_damage(), "{broken:?}");
 }
 
-/// A download that ends with what the store said.
+/// A download that ends with an error of the store.
 struct FailingDownload(Option<StoreError>);
 
 impl Read for FailingDownload {

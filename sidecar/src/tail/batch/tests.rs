@@ -32,7 +32,7 @@ fn finish_revision(batch: &mut DeltaBatch) {
     batch.finish_revision(&LeaseTtls::default()).unwrap();
 }
 
-/// Revisions and keys of a delta, read as a restore reads it.
+/// Revisions, keys and lease TTLs of a delta, read as a restore reads it.
 fn read_delta(sealed: &SealedDelta) -> Vec<(i64, String, Option<i64>)> {
     let stored = Cursor::new(sealed.bytes.to_vec());
     let plain = open_decoder(
@@ -90,7 +90,7 @@ fn what_arrives_again_after_a_break_is_taken_once() {
     let mut batch = batch_after(4);
     push_event(&mut batch, put_event("a", 5, 0)).unwrap();
     push_event(&mut batch, put_event("b", 6, 0)).unwrap();
-    batch.discard_partial(); // 6 was not whole
+    batch.discard_partial(); // revision 6 was incomplete
     push_event(&mut batch, put_event("a", 5, 0)).unwrap();
     push_event(&mut batch, put_event("b", 6, 0)).unwrap();
     push_event(&mut batch, put_event("c", 6, 0)).unwrap();
@@ -162,8 +162,8 @@ fn a_batch_that_is_due_grows_while_it_is_small_in_memory() {
     }
     assert!(batch.memory_bytes() < limit / 4, "{} bytes are held", batch.memory_bytes());
     assert!(batch.has_room(limit));
-    assert!(!batch.has_room(batch.memory_bytes()), "memory is the limit");
-    assert!(!batch.has_room(limit / MAX_GROWTH_FACTOR), "and so is the text");
+    assert!(!batch.has_room(batch.memory_bytes()), "limited by memory");
+    assert!(!batch.has_room(limit / MAX_GROWTH_FACTOR), "limited by uncompressed size");
     let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
     assert_eq!(i64::try_from(read_delta(&sealed).len()), Ok(revision));
 }

@@ -1,9 +1,9 @@
-//! A second watch, ahead of the first.
+//! A second watch that lets a lagging watch catch up.
 //!
-//! etcd queues 128 changes for a watcher. One that is too slow once is fed from the database from then on, 1 000
-//! revisions ten times a second: under a load above that it never comes back by itself. A watch that begins at the
-//! present is fed at once. So the first one only has to reach the revision the second one began with, and what the
-//! second one gives meanwhile is kept, up to a limit.
+//! etcd queues 128 changes per watcher. A watcher that was too slow once becomes unsynced and is fed from the database,
+//! 1 000 revisions ten times a second; under a higher load it never catches up. A watch that starts at the current
+//! revision is synced at once. So the lagging watch only has to reach the revision where the second watch started;
+//! responses of the second watch are buffered meanwhile, up to a limit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use mainstay_ids::Revision;
 use tokio::time::Instant;
 use tracing::debug;
 
-/// Bytes kept while the first watch catches up.
+/// Limit of buffered bytes while the first watch catches up.
 const MAX_BUFFERED_BYTES: usize = 4 << 20;
-/// What an event takes besides its key and value.
+/// Estimated memory of an event besides its key and value, in bytes.
 const EVENT_OVERHEAD_BYTES: usize = 256;
-/// A watch further behind than this would not catch up before the limit is reached.
+/// Largest lag worth a second watch: beyond it, the buffer would fill before the first watch catches up.
 const MAX_LAG_REVISIONS: i64 = 10_000;
-/// After one that was given up.
+/// Pause before another second watch is opened.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Revisions etcd had when it sent this and the watch has not seen yet.
+/// Revisions that etcd had when it sent this response and that the watch has not delivered.
 pub(super) fn count_lag_revisions(response: &WatchResponse) -> i64 {
     let now = response
         .header()
@@ -31,15 +31,15 @@ pub(super) fn count_lag_revisions(response: &WatchResponse) -> i64 {
     last.map_or(0, |last| now.saturating_sub(last.mod_revision()).max(0))
 }
 
-/// When to leap.
+/// Limits how often a second watch is opened.
 #[derive(Default)]
 pub(super) struct CatchUpBackoff(Option<Instant>);
 
 impl CatchUpBackoff {
-    /// Whether a watch this far behind is worth a second one.
-    pub(super) fn should_start(&self, behind: i64) -> bool {
+    /// Whether a watch with this lag is worth a second one.
+    pub(super) fn should_start(&self, lag: i64) -> bool {
         let is_rested = self.0.is_none_or(|until| Instant::now() >= until);
-        is_rested && (1..=MAX_LAG_REVISIONS).contains(&behind)
+        is_rested && (1..=MAX_LAG_REVISIONS).contains(&lag)
     }
 
     pub(super) fn start(&mut self) {
@@ -47,17 +47,16 @@ impl CatchUpBackoff {
     }
 }
 
-/// See the module.
 pub(super) struct CatchUpWatch {
     stream: WatchStream,
-    /// The first revision it gives; not known before etcd has said so.
+    /// First revision it delivers; known once etcd confirms its creation.
     first_revision: Option<Revision>,
     buffered: VecDeque<WatchResponse>,
     buffered_bytes: usize,
 }
 
 impl CatchUpWatch {
-    /// A watch that was opened without a revision.
+    /// Takes a watch that was opened without a start revision.
     pub(super) fn new(stream: WatchStream) -> Self {
         Self {
             stream,
@@ -67,13 +66,13 @@ impl CatchUpWatch {
         }
     }
 
-    /// Keeps what comes next; `false` when this watch is of no use any more. May be dropped at any time.
+    /// Buffers the next response; `false` if this watch is of no use any more. Cancel-safe.
     pub(super) async fn buffer_next(&mut self) -> bool {
         match self.stream.message().await {
             Ok(Some(response)) => self.accept(response),
             Ok(None) => false,
             Err(error) => {
-                debug!(error = %error, "the watch ahead broke off");
+                debug!(error = %error, "catch-up watch failed");
                 false
             }
         }
@@ -93,12 +92,12 @@ impl CatchUpWatch {
         self.buffered_bytes <= MAX_BUFFERED_BYTES
     }
 
-    /// Whether the first watch has given everything before what this one gives.
+    /// Whether the first watch has delivered everything before the start of this one.
     pub(super) fn is_reached(&self, complete: Revision) -> bool {
         self.first_revision.is_some_and(|from| complete.next() >= from)
     }
 
-    /// The watch to go on with, and what it has given already.
+    /// The watch to continue with, and its buffered responses.
     pub(super) fn into_parts(self) -> (WatchStream, VecDeque<WatchResponse>) {
         (self.stream, self.buffered)
     }
@@ -118,8 +117,8 @@ mod tests {
     #[test]
     fn only_a_watch_that_can_catch_up_is_worth_a_second_one() {
         let rest = CatchUpBackoff::default();
-        let is_worth = |behind| rest.should_start(behind);
-        assert!(!is_worth(0), "it is not behind");
+        let is_worth = |lag| rest.should_start(lag);
+        assert!(!is_worth(0), "it does not lag");
         assert!(is_worth(1));
         assert!(is_worth(MAX_LAG_REVISIONS));
         assert!(!is_worth(MAX_LAG_REVISIONS + 1));

@@ -22,7 +22,7 @@ fn delete_event(key: &str) -> etcd_client::Event {
     watch_event(false, key, LeaseId::NONE)
 }
 
-/// One key is on the lease, which was granted for a minute.
+/// A cache with one lease, granted for a minute, and one key on it.
 fn cached_ttls() -> LeaseTtls {
     let mut leases = LeaseTtls::default();
     assert_eq!(leases.find_unknown(&[put_event("a")]), [LEASE]);
@@ -43,12 +43,12 @@ async fn a_lease_is_asked_about_once_and_again_after_a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_granted_again_under_its_number_is_asked_about_again() {
     let mut leases = cached_ttls();
-    // Its keys go with it when it is revoked.
+    // Revoking a lease deletes its keys.
     assert_eq!(leases.find_unknown(&[delete_event("a")]), []);
     assert_eq!(
         leases.granted_ttl(LEASE),
         Some(60),
-        "events before that have it"
+        "earlier events keep the TTL"
     );
     assert_eq!(leases.find_unknown(&[put_event("c")]), [LEASE]);
 
@@ -70,5 +70,5 @@ fn events_on_leases_that_nobody_told_about_are_counted() {
     let events = [put_event("a"), put_event("b"), watch_event(true, "c", LeaseId::NONE)];
     assert_eq!(leases.count_unknown(&events), 2);
     leases.insert(LEASE, None);
-    assert_eq!(leases.count_unknown(&events), 0, "it is known to be gone");
+    assert_eq!(leases.count_unknown(&events), 0, "the lease is known to be revoked");
 }

@@ -26,7 +26,7 @@ fn member(id: u64, role: MemberRole) -> ObservedMember {
     }
 }
 
-/// Three voters, all well and three quarters air; member 2 leads.
+/// Three healthy voters with 75 percent free space; member 2 leads.
 fn three_voters() -> ObservedCluster {
     let voter = |id| member(id, MemberRole::Voter(Ok(voter_status(id))));
     ObservedCluster {
@@ -45,12 +45,12 @@ fn member_set(members: &[u64]) -> BTreeSet<MemberId> {
     members.iter().copied().map(MemberId).collect()
 }
 
-fn next_scheduled(observed: &ObservedCluster, had_turn: &[u64]) -> DefragmentStep {
-    next_step(observed, &member_set(had_turn), DefragmentTrigger::Schedule, &HALF)
+fn next_scheduled(observed: &ObservedCluster, defragmented: &[u64]) -> DefragmentStep {
+    next_step(observed, &member_set(defragmented), DefragmentTrigger::Schedule, &HALF)
 }
 
-fn next_over_threshold(observed: &ObservedCluster, had_turn: &[u64]) -> DefragmentStep {
-    next_step(observed, &member_set(had_turn), DefragmentTrigger::Threshold, &HALF)
+fn next_over_threshold(observed: &ObservedCluster, defragmented: &[u64]) -> DefragmentStep {
+    next_step(observed, &member_set(defragmented), DefragmentTrigger::Threshold, &HALF)
 }
 
 fn defragment_step(member: u64) -> DefragmentStep {
@@ -107,7 +107,7 @@ fn a_threshold_is_for_those_above_it() {
     assert_eq!(next_over_threshold(&observed, &[]), move_leader_step(3));
     update_voter(&mut observed, 2, |vitals| vitals.used_bytes = 4000);
     assert_eq!(next_over_threshold(&observed, &[]), DefragmentStep::Done);
-    // In use may be more than the file was a moment ago, and the file may be empty.
+    // The used size may exceed the file size read a moment before, and the file may be empty.
     update_voter(&mut observed, 2, |vitals| vitals.used_bytes = 5000);
     update_voter(&mut observed, 1, |vitals| {
         (vitals.db_bytes, vitals.used_bytes) = (0, 0);
