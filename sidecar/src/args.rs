@@ -1,4 +1,4 @@
-//! The command line: the peer's flags where the meaning is the same, ours where there is none.
+//! The command line. Flags that etcd-backup-restore has keep its names and defaults; the others are our own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,105 +20,95 @@ use crate::schedule::Schedule;
 use crate::session::SessionConfig;
 use crate::tail::TailConfig;
 
-/// What the peer takes when nothing sensible is given.
+/// Default of etcd-backup-restore for an unset or invalid `--delta-snapshot-memory-limit`.
 const DEFAULT_DELTA_LIMIT_BYTES: u64 = 10 << 20;
 
-/// Backs up the etcd it runs beside.
+/// Backs up the etcd member it runs next to.
 #[derive(Debug, Parser)]
 #[command(
     name = "mainstay-sidecar",
     version,
     about,
-    long_about = "Backs up the etcd it runs beside, one sidecar per member.\n\n\
-        The sidecar whose own member leads etcd takes the backups: full snapshots by schedule, and deltas without a \
-        gap in between. They go to an object store in the layout of etcd-backup-restore, which can read them, as \
-        this program continues what that one wrote. Restoring is the work of mainstay-restorer.\n\n\
-        Every flag can be given as a variable, too: MAINSTAY_ and its name. Without --storage-provider nothing is \
-        backed up, and the sidecar only looks after its member.",
+    long_about = "Backs up the etcd member it runs next to. Every member has one sidecar.\n\n\
+        The sidecar of the etcd leader takes the backups: full snapshots on a schedule and delta snapshots without gaps in \
+        between. It uploads them to an object store in the layout of etcd-backup-restore: either program can read and \
+        continue a backup of the other. mainstay-restorer restores them.\n\n\
+        Every flag can also be set as an environment variable: MAINSTAY_ plus its name in upper case. Without \
+        --storage-provider the sidecar takes no backups and only maintains its member.",
     after_help = "Examples:\n  \
         mainstay-sidecar --endpoints http://127.0.0.1:2379 --storage-provider Local --store-container backups\n  \
         mainstay-sidecar --endpoints https://etcd-0:2379 --cacert ca.crt --cert tls.crt --key tls.key \\\n    \
           --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main"
 )]
 pub struct SidecarArgs {
-    /// What to do; `server` is all there is, and the default
+    /// Command; only `server` exists
     #[arg(value_enum, default_value = "server", hide = true)]
     pub verb: SidecarVerb,
 
-    /// Take everything from this file instead of the command line; the peer's format, YAML
+    /// Read the configuration from this YAML file
+    ///
+    /// The format is that of etcd-backup-restore. The file replaces the whole command line except for the logging flags.
     #[arg(long, env = "MAINSTAY_CONFIG_FILE", value_name = "FILE")]
     pub config_file: Option<PathBuf>,
 
-    /// etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
 
-    /// The store.
     #[command(flatten, next_help_heading = "Store")]
     pub store: StoreArgs,
 
-    /// Snapshots.
     #[command(flatten)]
     pub snapshots: SnapshotArgs,
 
-    /// Retention.
     #[command(flatten, next_help_heading = "Retention")]
     pub retention: RetentionArgs,
 
-    /// Defragmentation.
     #[command(flatten, next_help_heading = "Defragmentation")]
     pub defragmentation: DefragmentArgs,
 
-    /// Kubernetes.
     #[command(flatten, next_help_heading = "Kubernetes")]
     pub kubernetes: KubernetesArgs,
 
-    /// HTTP.
     #[command(flatten, next_help_heading = "HTTP")]
     pub http: HttpArgs,
 
-    /// The own member.
     #[command(flatten)]
     pub member: OwnMemberArgs,
 
-    /// The data directory, and how the process ends.
     #[command(flatten)]
     pub stop: StopArgs,
 
-    /// Flags of the peer that have no meaning here.
+    /// Flags of etcd-backup-restore that have no effect here.
     #[command(flatten)]
     pub upstream: UpstreamArgs,
 
-    /// Logging.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SidecarVerb {
-    /// Run beside a member.
     Server,
 }
 
-/// How objects are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompressionArg {
-    /// Read by everyone.
+    /// Readable by etcd-backup-restore.
     Gzip,
-    /// Read by everyone.
+    /// Readable by etcd-backup-restore.
     Zlib,
-    /// Read by everyone; slow.
+    /// Readable by etcd-backup-restore; slow.
     Lzw,
-    /// Smaller and faster; not readable by etcd-backup-restore.
+    /// Smaller and faster; etcd-backup-restore cannot read it.
     Zstd,
 }
 
-/// Flags about snapshots.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Snapshots")]
 pub struct SnapshotArgs {
-    /// When full snapshots are taken: minute, hour, day, month, weekday, in UTC
+    /// Cron schedule of full snapshots, in UTC
+    ///
+    /// Five fields: minute, hour, day of month, month, day of week.
     #[arg(
         short,
         long,
@@ -128,7 +118,9 @@ pub struct SnapshotArgs {
     )]
     pub schedule: Schedule,
 
-    /// How often deltas are stored; below one second there are none
+    /// Interval between delta snapshots
+    ///
+    /// A value below 1s disables delta snapshots.
     #[arg(
         long,
         env = "MAINSTAY_DELTA_SNAPSHOT_PERIOD",
@@ -137,7 +129,9 @@ pub struct SnapshotArgs {
     )]
     pub delta_snapshot_period: SignedDuration,
 
-    /// Bytes of events after which a delta is stored at once; below 1 means 10 MiB
+    /// Size of buffered events, in bytes, that triggers a delta snapshot
+    ///
+    /// The sidecar then uploads without waiting for --delta-snapshot-period. A value below 1 means 10 MiB.
     #[arg(
         long,
         env = "MAINSTAY_DELTA_SNAPSHOT_MEMORY_LIMIT",
@@ -147,7 +141,7 @@ pub struct SnapshotArgs {
     )]
     pub delta_snapshot_memory_limit: i64,
 
-    /// Whether objects are compressed
+    /// Compress snapshots
     #[arg(
         long,
         env = "MAINSTAY_COMPRESS_SNAPSHOTS",
@@ -159,7 +153,9 @@ pub struct SnapshotArgs {
     )]
     pub compress_snapshots: bool,
 
-    /// How objects are compressed; etcd-backup-restore cannot read zstd
+    /// Compression algorithm of snapshots
+    ///
+    /// etcd-backup-restore cannot read zstd: use it only if you will not go back.
     #[arg(
         long,
         env = "MAINSTAY_COMPRESSION_POLICY",
@@ -168,7 +164,9 @@ pub struct SnapshotArgs {
     )]
     pub compression_policy: CompressionArg,
 
-    /// Within which time another sidecar takes over after etcd's leader has changed
+    /// Interval at which the sidecar checks whether its member leads etcd
+    ///
+    /// After a change of etcd's leader another sidecar takes over within this time. At least 500ms.
     #[arg(
         long,
         env = "MAINSTAY_REELECTION_PERIOD",
@@ -177,7 +175,7 @@ pub struct SnapshotArgs {
     )]
     pub reelection_period: SignedDuration,
 
-    /// By which factor waits grow between attempts that fail
+    /// Factor by which the delay grows after each failed attempt
     #[arg(
         long,
         env = "MAINSTAY_BACKOFF_MULTIPLIER",
@@ -186,7 +184,7 @@ pub struct SnapshotArgs {
     )]
     pub backoff_multiplier: u32,
 
-    /// The longest wait between two attempts
+    /// Maximum delay between two attempts
     #[arg(
         long,
         env = "MAINSTAY_BACKOFF_THRESHOLD_TIME",
@@ -196,11 +194,12 @@ pub struct SnapshotArgs {
     pub backoff_threshold_time: SignedDuration,
 }
 
-/// Flags about the own member.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Member")]
 pub struct OwnMemberArgs {
-    /// Peer URLs the own member is to have in the member list; it is corrected where they differ
+    /// Peer URLs this member advertises
+    ///
+    /// If etcd's member list has others, the sidecar updates it. Without this flag the sidecar does not check them.
     #[arg(
         long,
         env = "MAINSTAY_MEMBER_PEER_URLS",
@@ -209,8 +208,9 @@ pub struct OwnMemberArgs {
     )]
     pub member_peer_urls: Vec<String>,
 
-    /// How long data that a restore has put aside beside the data directory is kept, once the member serves; `0s` keeps it
-    /// for ever
+    /// Time to keep a previous data directory that a restore set aside
+    ///
+    /// It is deleted after this time, and only while the member serves. 0s keeps it.
     #[arg(
         long,
         env = "MAINSTAY_SET_ASIDE_RETENTION",
@@ -219,16 +219,17 @@ pub struct OwnMemberArgs {
     )]
     pub set_aside_retention: SignedDuration,
 
-    /// What the name of the member has before the name of its pod
+    /// Prefix of the member name, before the name of the pod
     #[arg(long, env = "MAINSTAY_MEMBER_NAME_PREFIX", value_name = "PREFIX")]
     pub member_name_prefix: Option<String>,
 }
 
-/// Flags about the end of the process.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Stopping")]
 pub struct StopArgs {
-    /// The member's data directory; after an orderly stop a note beside it saves the next start a long verification
+    /// Data directory of the member
+    ///
+    /// After a clean stop of etcd the sidecar writes a marker next to it, so that the next start skips the full verification.
     #[arg(
         short,
         long,
@@ -238,7 +239,7 @@ pub struct StopArgs {
     )]
     pub data_dir: PathBuf,
 
-    /// How long to wait for etcd to end before the note is left out
+    /// Time to wait for etcd to exit before the clean-stop marker is skipped
     #[arg(
         long,
         env = "MAINSTAY_STOP_GRACE",
@@ -248,8 +249,8 @@ pub struct StopArgs {
     pub stop_grace: SignedDuration,
 }
 
-/// Flags of the peer that are accepted so that existing command lines keep working. They belong to restoring,
-/// which is mainstay-restorer's, or to how the peer is built.
+/// Flags of etcd-backup-restore that are accepted without effect, so that existing command lines keep working. They
+/// configure restores, which mainstay-restorer does, or internals of etcd-backup-restore.
 #[derive(Clone, Debug, Default, Args)]
 pub struct UpstreamArgs {
     #[expect(missing_docs, reason = "without effect, and hidden")]
@@ -300,14 +301,15 @@ pub struct UpstreamArgs {
 }
 
 impl SnapshotArgs {
-    /// How often to look who leads.
+    /// Interval of leader checks.
     pub fn reelection_interval(&self) -> Duration {
         Duration::try_from(self.reelection_period)
             .unwrap_or_default()
+            // A zero or tiny period would poll etcd without a pause.
             .max(Duration::from_millis(500))
     }
 
-    /// How a leader works.
+    /// Configuration of the backup session that runs while leading.
     pub fn into_session_config(
         self,
         snapshot_timeout: Duration,
@@ -320,6 +322,7 @@ impl SnapshotArgs {
         };
         let limit = u64::try_from(self.delta_snapshot_memory_limit).unwrap_or_default();
         let period = Duration::try_from(self.delta_snapshot_period).unwrap_or_default();
+        // As etcd-backup-restore: a period below one second disables delta snapshots.
         let tail = (period >= Duration::from_secs(1)).then(|| TailConfig {
             period: Some(period),
             limit_bytes: if limit < 1 { DEFAULT_DELTA_LIMIT_BYTES } else { limit },

@@ -1,56 +1,54 @@
-//! What others may ask of the snapshotter, and what it answers when it cannot.
+//! Interface of the snapshotter for on-demand snapshots.
 
 use async_trait::async_trait;
 use mainstay_archive::catalogue::Catalogue;
 
 use crate::state::StoredSnapshot;
 
-/// What is to become of the chain after a full snapshot on demand.
+/// Whether an on-demand full snapshot is the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Finality {
-    /// It goes on.
+    /// The backup continues after it.
     #[default]
     Ordinary,
-    /// This is the last snapshot before the cluster moves elsewhere; marked `.final`.
+    /// Last snapshot before the cluster moves elsewhere (control plane migration); marked `.final`.
     Final,
 }
 
-/// Why there is no snapshot.
+/// Failure of an on-demand snapshot.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SnapshotRequestError {
-    /// No store is configured.
-    #[error("no storage provider is configured, so there are no snapshots")]
+    #[error("no storage provider is configured: snapshots are disabled")]
     NoStore,
-    /// Another sidecar takes the snapshots.
-    #[error("this sidecar does not lead; its standing is {role}")]
+    /// This sidecar does not lead.
+    #[error("this sidecar does not lead (role: {role})")]
     NotLeading {
-        /// What it is.
         role: &'static str,
     },
-    /// Deltas are switched off.
+    /// Delta snapshots are disabled.
     #[error("delta snapshots are disabled: --delta-snapshot-period is below one second")]
     DeltasDisabled,
-    /// It was tried.
-    #[error("the snapshot failed: {reason}")]
+    /// The snapshot failed.
+    #[error("snapshot failed: {reason}")]
     Failed {
-        /// In words, with coordinates.
+        /// Error text with coordinates.
         reason: String,
     },
-    /// Leadership ended meanwhile, or the process is stopping.
-    #[error("the snapshot was given up: leadership ended")]
+    /// This sidecar lost leadership during the snapshot, or the process is stopping.
+    #[error("snapshot cancelled: this sidecar lost leadership or is stopping")]
     Aborted,
 }
 
-/// The snapshotter as others see it.
+/// Takes snapshots on demand.
 #[async_trait]
 pub trait Snapshotter: Send + Sync + 'static {
-    /// Takes a full snapshot and returns when it is stored.
+    /// Takes a full snapshot; returns when it is stored.
     async fn take_full(&self, finality: Finality) -> Result<StoredSnapshot, SnapshotRequestError>;
 
-    /// Stores what was captured since the last delta; `None` when nothing was.
+    /// Stores the events captured since the last delta; `None` if there are none.
     async fn take_delta(&self) -> Result<Option<StoredSnapshot>, SnapshotRequestError>;
 
-    /// What the store holds now.
+    /// Lists the store.
     async fn list_snapshots(&self) -> Result<Catalogue, SnapshotRequestError>;
 }

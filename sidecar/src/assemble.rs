@@ -1,4 +1,4 @@
-//! From flags to parts that are joined and have not started yet.
+//! Builds the parts of the sidecar from the flags and connects them. Nothing runs yet.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::session::{LeaderTask, SnapshotHandle, BackupLeader, SnapshotQueue, Se
 use crate::state::{StateSender, SidecarState, StateReceiver};
 use crate::wiring::{ConfigMapPins, LeaderFinder, RetentionTask, EtcdConnector};
 
-/// Threads that compress a full snapshot, at most: etcd needs processors, too.
+/// Maximum threads that compress a full snapshot: etcd on the same node needs CPU as well.
 const MAX_COMPRESSION_THREADS: usize = 4;
 
-/// Everything that runs.
+/// The parts that run.
 pub(crate) struct SidecarTasks {
     pub(crate) election: BackupElection<BackupLeader>,
     pub(crate) server: HttpServerParts,
@@ -41,7 +41,7 @@ pub(crate) struct SidecarTasks {
     pub(crate) peer_tls: PeerTlsReceiver,
 }
 
-/// The HTTP server and what it answers from.
+/// The HTTP server and its dependencies.
 pub(crate) struct HttpServerParts {
     pub(crate) config: HttpConfig,
     pub(crate) handle: Arc<SnapshotHandle>,
@@ -49,27 +49,27 @@ pub(crate) struct HttpServerParts {
     pub(crate) metrics: SidecarMetrics,
 }
 
-/// What several parts share.
+/// Dependencies that several parts share.
 struct SharedResources {
     etcd: EtcdClient,
     store: Option<BackupStore>,
     metrics: SidecarMetrics,
     state_tx: StateSender,
     state_rx: StateReceiver,
-    /// Requests for snapshots, from HTTP to the leader.
+    /// Requests for on-demand snapshots, from HTTP to the session.
     snapshot_queue: SnapshotQueue,
-    /// The newest full snapshot of anybody, from its Lease to the leader.
+    /// Revision of the latest full snapshot by its Lease, for the session.
     newest_full: NewestFullSender,
     timing: ElectionTiming,
-    /// Held by whoever must not be disturbed: a full snapshot, a defragmentation.
+    /// Makes full snapshots and defragmentations exclusive: a defragmentation blocks the member, and so the snapshot.
     maintenance_lock: Arc<Semaphore>,
 }
 
-/// The namespace this sidecar lives in, and the way there.
+/// Kubernetes settings and connection.
 type NamespaceConnection = (KubernetesSettings, Arc<KubeConnection>);
 
 impl SidecarTasks {
-    /// Joins the parts the flags describe. Nothing is connected, nothing runs.
+    /// Validates the flags and builds the parts. Does not connect or start anything.
     pub(crate) fn from_args(args: SidecarArgs, has_store: bool) -> anyhow::Result<Self> {
         let etcd = EtcdClient::new(args.etcd.into_config()?);
         let bucket = has_store
@@ -85,7 +85,7 @@ impl SidecarTasks {
             timing: ElectionTiming::from_period(reelection_interval, etcd.config().request_timeout),
             etcd,
             store: bucket,
-            metrics: SidecarMetrics::new().context("set up the metrics")?,
+            metrics: SidecarMetrics::new().context("failed to register metrics")?,
             state_tx,
             state_rx: view,
             snapshot_queue: SnapshotQueue::default(),
@@ -93,17 +93,17 @@ impl SidecarTasks {
             maintenance_lock: Arc::new(Semaphore::new(1)),
         };
         let prefix = args.member.member_name_prefix.as_deref();
-        let home = args.kubernetes.into_settings(prefix)?.map(|settings| {
+        let kubernetes = args.kubernetes.into_settings(prefix)?.map(|settings| {
             let connection = Arc::new(KubeConnection::new(settings.access.clone()));
             (settings, connection)
         });
         let timeout = shared.etcd.config().snapshot_timeout;
         let config = args.snapshots.into_session_config(timeout, compression_threads());
-        let session = shared.build_leader(config, shared.build_leader_tasks(args.retention, home.as_ref()));
+        let session = shared.build_leader(config, shared.build_leader_tasks(args.retention, kubernetes.as_ref()));
         let connector: Arc<dyn Connect> = Arc::new(EtcdConnector(shared.etcd.clone()));
         let (peer_tls, is_peer_tls) = watch::channel(None);
-        let keep_aside = args.member.set_aside_retention;
-        let keep_aside = Duration::try_from(keep_aside).unwrap_or_default();
+        let aside_retention = args.member.set_aside_retention;
+        let aside_retention = Duration::try_from(aside_retention).unwrap_or_default();
         Ok(Self {
             election: shared.build_election(session),
             server: shared.build_server(args.http)?,
@@ -114,7 +114,7 @@ impl SidecarTasks {
                 peer_tls,
                 state_rx: shared.state_rx.clone(),
                 metrics: shared.metrics.clone(),
-                previous_data: PreviousDataCleaner::new(args.stop.data_dir, keep_aside),
+                previous_data: PreviousDataCleaner::new(args.stop.data_dir, aside_retention),
             },
             defragmenter: Defragmenter::new(
                 connector,
@@ -123,7 +123,7 @@ impl SidecarTasks {
                 Arc::new(shared.metrics.clone()),
             )
             .with_snapshotter(Arc::new(shared.build_handle())),
-            heartbeat: home.map(|home| shared.build_heartbeat(home)),
+            heartbeat: kubernetes.map(|kubernetes| shared.build_heartbeat(kubernetes)),
             state_rx: shared.state_rx,
             peer_tls: is_peer_tls,
         })
@@ -131,7 +131,7 @@ impl SidecarTasks {
 }
 
 impl SharedResources {
-    /// What the backup leader does.
+    /// The session that runs while this sidecar leads.
     fn build_leader(&self, config: SessionConfig, duties: Vec<Arc<dyn LeaderTask>>) -> BackupLeader {
         BackupLeader {
             config,
@@ -157,12 +157,12 @@ impl SharedResources {
         }
     }
 
-    /// What the leader does besides snapshots.
-    fn build_leader_tasks(&self, retention: RetentionArgs, home: Option<&NamespaceConnection>) -> Vec<Arc<dyn LeaderTask>> {
+    /// Tasks of the leader besides snapshots.
+    fn build_leader_tasks(&self, retention: RetentionArgs, kubernetes: Option<&NamespaceConnection>) -> Vec<Arc<dyn LeaderTask>> {
         let Some(bucket) = &self.store else {
             return Vec::new();
         };
-        let coordination = home.and_then(|(settings, connection)| {
+        let coordination = kubernetes.and_then(|(settings, connection)| {
             let name = settings.coordination.as_ref()?;
             let reader = PinReader::new(Arc::clone(connection), &settings.namespace, name);
             Some(ConfigMapPins {
@@ -183,7 +183,7 @@ impl SharedResources {
         })]
     }
 
-    /// Where the session is asked for snapshots.
+    /// Sends requests for on-demand snapshots to the session.
     fn build_handle(&self) -> SnapshotHandle {
         SnapshotHandle {
             queue: self.snapshot_queue.clone(),
@@ -213,12 +213,12 @@ impl SharedResources {
     }
 
     fn build_heartbeat(&self, (settings, connection): NamespaceConnection) -> Heartbeat {
-        let counted: Arc<dyn LeaseMetrics> = Arc::new(self.metrics.clone());
+        let lease_metrics: Arc<dyn LeaseMetrics> = Arc::new(self.metrics.clone());
         Heartbeat::new(
             settings.leases,
             &settings.namespace,
             &connection,
-            &counted,
+            &lease_metrics,
             &self.newest_full,
         )
     }

@@ -1,18 +1,18 @@
-//! How long to wait before trying again.
+//! Delay between retries.
 
 use std::time::Duration;
 
-/// Waits that grow by a factor up to a limit.
+/// Exponential backoff, starting at one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// By how much a wait grows.
+    /// Factor by which the delay grows; 0 counts as 1.
     pub factor: u32,
-    /// The longest wait.
+    /// Maximum delay.
     pub max_delay: Duration,
 }
 
 impl Backoff {
-    /// The wait before attempt `attempts + 1`: one second, then longer and longer.
+    /// Delay after `attempts` failed attempts.
     pub fn delay(self, attempts: u32) -> Duration {
         let seconds = u64::from(self.factor.max(1)).saturating_pow(attempts.saturating_sub(1));
         Duration::from_secs(seconds).min(self.max_delay)

@@ -1,4 +1,4 @@
-//! The store of the backups, opened when first needed and again when its credentials change.
+//! The object store of the backups, opened on first use and reopened when its credentials change.
 
 use std::sync::Arc;
 
@@ -8,29 +8,24 @@ use mainstay_store::{Environment, StoreOpenError, SnapStore, StoreConfig, StoreE
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
-/// Why there is no store, or no listing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupStoreError {
-    /// It cannot be opened.
-    #[error("open the store")]
+    #[error("failed to open the object store")]
     Open {
-        /// What is missing or wrong.
         source: StoreOpenError,
     },
-    /// It cannot be listed.
-    #[error("list the store")]
+    #[error("failed to list the object store")]
     List {
-        /// What the store said.
         source: StoreError,
     },
     /// The process is stopping.
-    #[error("open the store: the process is stopping")]
+    #[error("failed to open the object store: the process is stopping")]
     Stopping,
 }
 
 impl BackupStoreError {
-    /// The store's own error, where there is one.
+    /// Error of the store's request; `None` for failures to open it.
     pub fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::List { source } => Some(source),
@@ -39,7 +34,7 @@ impl BackupStoreError {
     }
 }
 
-/// The store of the backups. Cheap to clone.
+/// The object store of the backups. Cheap to clone.
 #[derive(Clone)]
 pub struct BackupStore(Arc<BackupStoreInner>);
 
@@ -50,7 +45,7 @@ struct BackupStoreInner {
 }
 
 impl BackupStore {
-    /// Nothing is opened yet.
+    /// Does not open the store yet.
     pub fn new(config: StoreConfig, environment: Environment) -> Self {
         Self(Arc::new(BackupStoreInner {
             config,
@@ -59,32 +54,32 @@ impl BackupStore {
         }))
     }
 
-    /// How the store is configured.
     pub fn config(&self) -> &StoreConfig {
         &self.0.config
     }
 
-    /// The store, with the credentials as they are now. When new ones cannot be read the old ones stay in use:
-    /// files may be in the middle of being replaced.
+    /// The store with the current credentials. If changed ones cannot be read, the previous ones stay in use: the files may
+    /// be in the middle of an update.
     pub async fn open(&self) -> Result<SnapStore, BackupStoreError> {
         let mut open = self.0.opened.lock().await;
-        let before = open.clone();
+        let previous = open.clone();
         let inner = Arc::clone(&self.0);
-        let last_check = tokio::task::spawn_blocking(move || match before {
+        // Checking and reading the credentials are blocking file operations.
+        let opening = tokio::task::spawn_blocking(move || match previous {
             Some(store) if !store.has_changed_credentials() => Ok(store),
             Some(store) => match store.reopen() {
                 Ok(store) => {
-                    info!("the credentials of the store have changed and were read again");
+                    info!("credentials of the object store reloaded");
                     Ok(store)
                 }
                 Err(error) => {
-                    warn!(error = %error, "new credentials cannot be read, the old ones stay in use");
+                    warn!(error = %error, "failed to reload credentials, keeping the previous ones");
                     Ok(store)
                 }
             },
             None => SnapStore::open(&inner.config, &inner.environment),
         });
-        let store = last_check
+        let store = opening
             .await
             .map_err(|_| BackupStoreError::Stopping)?
             .map_err(|source| BackupStoreError::Open { source })?;
@@ -92,7 +87,7 @@ impl BackupStore {
         Ok(store)
     }
 
-    /// What the store holds now, in both layouts.
+    /// Lists the store, in both layouts (v1 and v2).
     pub async fn list_snapshots(&self) -> Result<Catalogue, BackupStoreError> {
         let store = self.open().await?;
         let mut listed = Vec::new();

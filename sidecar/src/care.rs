@@ -1,5 +1,5 @@
-//! What every sidecar does for its own member, whoever leads: peer URLs, promotion, alarms, the size of the cluster, old data
-//! that a restore has put aside.
+//! Maintenance of this sidecar's member, in every role: peer URLs, learner promotion, alarms, cluster size, and previous data
+//! directories that a restore set aside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,38 +17,35 @@ use crate::maintenance::{Connect, MaintenanceMetrics, learner};
 use crate::metrics::SidecarMetrics;
 use crate::state::{SidecarRole, StateReceiver};
 
-/// How often the member list and the alarms are looked at.
+/// Interval between checks of the member list and the alarms.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(15);
-/// How long one answer may take.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Looks after the own member.
+/// Maintains this sidecar's member.
 pub struct MemberReconciler {
-    /// The etcd beside this sidecar.
     pub etcd: EtcdClient,
-    /// Ways to the cluster.
     pub connector: Arc<dyn Connect>,
-    /// Peer URLs the member is to have; none are compared when this is empty.
+    /// Peer URLs that the member should have; not checked if empty.
     pub peer_urls: Vec<String>,
-    /// Where it is told whether all peer URLs are encrypted.
+    /// Publishes whether all peer URLs of the member are https.
     pub peer_tls: watch::Sender<Option<bool>>,
-    /// What this sidecar is.
     pub state_rx: StateReceiver,
-    /// What is measured.
     pub metrics: SidecarMetrics,
-    /// What a restore has put aside.
+    /// Deletes previous data directories.
     pub previous_data: PreviousDataCleaner,
 }
 
 impl MemberReconciler {
-    /// Goes on until cancelled.
+    /// Runs until cancelled.
     pub async fn run(mut self, cancel: CancellationToken) {
-        let mut are_urls_right = false;
+        let mut are_urls_correct = false;
         while !cancel.is_cancelled() {
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = self.reconcile(&mut are_urls_right) => {}
+                () = self.reconcile(&mut are_urls_correct) => {}
             }
+            // Before the member serves, the previous data directory may still be needed to recover.
             if self.is_voting() {
                 self.previous_data.clean_up().await;
             }
@@ -63,7 +60,7 @@ impl MemberReconciler {
         }
     }
 
-    /// Whether its member votes in a cluster with a leader.
+    /// Whether the member votes in a cluster with a leader.
     fn is_voting(&self) -> bool {
         matches!(
             self.state_rx.borrow().role,
@@ -71,12 +68,13 @@ impl MemberReconciler {
         )
     }
 
-    async fn reconcile(&self, are_urls_right: &mut bool) {
-        if !*are_urls_right {
-            *are_urls_right = self.reconcile_peer_urls().await;
+    async fn reconcile(&self, are_urls_correct: &mut bool) {
+        // Flags do not change at run time, so the URLs are compared until they are right once.
+        if !*are_urls_correct {
+            *are_urls_correct = self.reconcile_peer_urls().await;
         }
         if let Err(error) = self.update_members().await {
-            debug!(error = %ErrorChain(&error), "the member list is not known");
+            debug!(error = %ErrorChain(&error), "failed to list members");
         }
         match alarms::list_alarms(&*self.connector).await {
             Ok(alarms) => {
@@ -84,7 +82,7 @@ impl MemberReconciler {
                     self.metrics.set_alarm(kind.as_str(), alarms.has(kind));
                 }
             }
-            Err(error) => debug!(error = %ErrorChain(&error), "alarms are not known"),
+            Err(error) => debug!(error = %ErrorChain(&error), "failed to list alarms"),
         }
     }
 
@@ -93,14 +91,14 @@ impl MemberReconciler {
             Ok(PeerUrlOutcome::Updated { before }) => {
                 info!(
                     before = before.join(","),
-                    "the member's peer URLs were corrected"
+                    "peer URLs of the member updated"
                 );
                 true
             }
             Ok(PeerUrlOutcome::UpToDate) => true,
             Ok(PeerUrlOutcome::NotAMember) => false,
             Err(error) => {
-                warn!(error = %ErrorChain(&error), "the member's peer URLs cannot be compared");
+                warn!(error = %ErrorChain(&error), "failed to check peer URLs of the member");
                 false
             }
         }

@@ -1,52 +1,40 @@
-//! The peer's configuration file: each of its fields is a flag under another name.
+//! The configuration file of etcd-backup-restore: maps each of its fields to a flag.
 //!
-//! A file replaces the whole command line except for logging, as it does with the peer. Its fields become flags, which
-//! are then read like any others: one place knows defaults and checks.
+//! A file replaces the whole command line except for logging, as in etcd-backup-restore. Its fields are converted to
+//! flags and parsed as such, so that defaults and checks exist once.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_norway::Value;
 
-/// Why a file cannot be taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigFileError {
-    /// It cannot be read.
-    #[error("read the configuration file {}", path.display())]
+    #[error("failed to read configuration file {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
-    /// It is no YAML.
-    #[error("the configuration file {} is no YAML", path.display())]
+    #[error("configuration file {} is not valid YAML", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
-        /// What the parser said.
         source: serde_norway::Error,
     },
-    /// A field nobody knows.
-    #[error("the configuration file {} has the field {field}, which means nothing here", path.display())]
+    #[error("configuration file {}: unknown field {field}", path.display())]
     UnknownField {
-        /// The file.
         path: PathBuf,
-        /// The field.
         field: String,
     },
-    /// A field holds something no flag can hold.
-    #[error("the field {field} of the configuration file {} is neither text, number, truth value nor a list of them", path.display())]
+    /// A field is nested too deep or holds a value that a flag cannot take.
+    #[error("configuration file {}: field {field}: expected string, number, boolean or list", path.display())]
     UnsupportedValue {
-        /// The file.
         path: PathBuf,
-        /// The field.
         field: String,
     },
 }
 
-/// Fields of the file and the flags they stand for. An empty flag: known, and without effect here.
+/// Fields of the file and their flags. An empty flag: the field is accepted and has no effect.
 const FIELD_FLAGS: &[(&str, &str)] = &[
     ("etcdConnectionConfig.endpoints", "endpoints"),
     ("etcdConnectionConfig.serviceEndpoints", "service-endpoints"),
@@ -161,7 +149,7 @@ const FIELD_FLAGS: &[(&str, &str)] = &[
     ("useEtcdWrapper", ""),
 ];
 
-/// The flags a file stands for.
+/// Reads a file and returns its fields as flags.
 pub fn read_flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigFileError::Read {
         path: path.to_owned(),
@@ -179,6 +167,7 @@ pub fn read_flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
         match known {
             Some((_, "")) => {}
             Some((_, flag)) => flags.push(format!("--{flag}={value}").into()),
+            // A misspelt field must not silently fall back to a default.
             None => {
                 return Err(ConfigFileError::UnknownField {
                     path: path.to_owned(),
@@ -190,7 +179,7 @@ pub fn read_flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
     Ok(flags)
 }
 
-/// Walks to the fields that hold a value. The depth of the file is that of its known fields.
+/// Collects the fields that hold a value, as `section.field`.
 fn collect_leaves(
     path: &Path,
     field: String,
@@ -211,6 +200,7 @@ fn collect_leaves(
                 } else {
                     format!("{field}.{name}")
                 };
+                // Known fields have at most two levels; the limit also bounds the recursion.
                 if inner.matches('.').count() > 1 {
                     return Err(shape(&inner));
                 }

@@ -1,22 +1,22 @@
-//! `mainstay-sidecar`: backs up one etcd cluster from beside its members.
+//! `mainstay-sidecar`: runs next to each etcd member and backs up the cluster.
 //!
 //! ```text
-//! own member ─status, linearizable read─► election ─leads─► session
+//! member     ─status, linearizable read─► election ─leader─► session
 //!                                                            ├─ tail:  watch ─► gapless batch ─► delta object
 //!                                                            ├─ full:  Snapshot RPC ─► hash ─► compress ─► full object
-//!                                                            ├─ retention: what may go, what must stay
+//!                                                            ├─ retention: deletes old snapshots
 //!                                                            └─ maintenance: defragment, alarms
 //! every member:  heartbeat lease, learner promotion, peer URL, HTTP, metrics
 //! ```
 //!
-//! **Comes in**: the flags of the peer this replaces, or its configuration file. **Goes out**: objects in the
-//! peer's layout, leases, metrics, answers over HTTP.
+//! **Input**: the flags or the configuration file of etcd-backup-restore. **Output**: objects in the layout of
+//! etcd-backup-restore, Leases, metrics, HTTP responses.
 //!
-//! **Holds**: revisions are dense, so a missing event is seen, counted, and answered with a full snapshot; an object
-//! is created, never replaced; memory is bounded whatever the write rate and however slow the store; a backup that
-//! fails never makes etcd unready.
+//! **Invariants**: etcd's revisions are dense, so a missing event is detected, counted, and triggers a full snapshot; an
+//! object is created, never replaced; memory is bounded regardless of the write rate and the speed of the store; a failing
+//! backup never makes etcd unready.
 //!
-//! **After a crash**: whatever is in the store is a chain; the next leader goes on behind its end.
+//! **After a crash** the store holds a complete chain; the next leader continues at its end.
 
 pub mod args;
 pub mod ask;

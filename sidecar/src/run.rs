@@ -1,11 +1,11 @@
-//! The process: reads the command line, joins the parts, ends in order.
+//! The process: parses the command line, runs the parts, shuts down in order.
 //!
 //! ```text
-//! signal ─► election ends (the session stores what it captured) ─► everything else ends ─► note beside the data directory
+//! signal ─► election ends (the session stores captured events) ─► other tasks end ─► clean-stop marker at the data directory
 //! ```
 //!
-//! Every task is joined. One that ends unasked ends the process, since a sidecar that silently does half of its work is
-//! worse than one that is started again.
+//! Every task is joined. A task that ends by itself ends the process: Kubernetes restarts it, while a sidecar that runs only
+//! half of its tasks would go unnoticed.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -25,10 +25,10 @@ use crate::config_file::{self, ConfigFileError};
 use crate::farewell;
 use crate::http;
 
-/// Async work is waiting for etcd and the store; compression has threads of its own.
+/// Async tasks mostly wait for etcd and the store; compression has its own threads.
 const RUNTIME_THREADS: usize = 2;
 
-/// Runs the program on the process's arguments.
+/// Runs the sidecar with the arguments of the process.
 pub fn main() -> ExitCode {
     let (args, has_store) = match parse_args(std::env::args_os().collect()) {
         Ok(parsed) => parsed,
@@ -39,33 +39,33 @@ pub fn main() -> ExitCode {
         .worker_threads(RUNTIME_THREADS)
         .enable_all()
         .build();
-    let outcome = runtime.context("start a runtime").and_then(|runtime| {
+    let outcome = runtime.context("failed to start the async runtime").and_then(|runtime| {
         let outcome = runtime.block_on(run(args, has_store));
-        // A thread that works for a store that does not answer is not waited for.
+        // Does not wait for blocking threads: one may hang on a store that does not respond.
         runtime.shutdown_background();
         outcome
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error!(error = format!("{error:#}"), "the sidecar ends");
+            error!(error = format!("{error:#}"), "sidecar failed");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The command line, or the file it names; and whether a store is configured at all.
+/// Parses the command line, or the configuration file it names; also returns whether a store is configured.
 fn parse_args(line: Vec<OsString>) -> Result<(SidecarArgs, bool), clap::Error> {
     let matches = SidecarArgs::command().try_get_matches_from(&line)?;
     let args = SidecarArgs::from_arg_matches(&matches)?;
     let Some(file) = args.config_file else {
         return Ok((args, has_storage_provider(&matches)));
     };
-    let refused = |error: ConfigFileError| {
+    let to_error = |error: ConfigFileError| {
         let kind = clap::error::ErrorKind::Io;
         SidecarArgs::command().error(kind, ErrorChain(&error))
     };
-    let flags = config_file::read_flags(&file).map_err(refused)?;
+    let flags = config_file::read_flags(&file).map_err(to_error)?;
     let program = line.into_iter().take(1);
     let matches = SidecarArgs::command().try_get_matches_from(program.chain(flags))?;
     let from_file = SidecarArgs::from_arg_matches(&matches)?;
@@ -73,7 +73,8 @@ fn parse_args(line: Vec<OsString>) -> Result<(SidecarArgs, bool), clap::Error> {
     Ok((SidecarArgs { log, ..from_file }, has_storage_provider(&matches)))
 }
 
-/// An empty provider means `Local` to programs that cannot do without a store; here it means none.
+/// Whether a provider is set. `StoreArgs` defaults to an empty provider, which means `Local` in the restorer; here it means
+/// no backups, as in etcd-backup-restore.
 fn has_storage_provider(matches: &ArgMatches) -> bool {
     let mut given = matches.get_raw("storage-provider").into_iter().flatten();
     given.any(|provider| !provider.is_empty())
@@ -109,7 +110,7 @@ impl SidecarTasks {
                 metrics,
             } = server;
             let served = http::serve(config, observed, handle, leader, metrics, cancel).await;
-            served.context("serve HTTP")
+            served.context("HTTP server failed")
         });
         let cancel = ends.others.clone();
         tasks.spawn(async move {
@@ -132,7 +133,8 @@ impl SidecarTasks {
     }
 }
 
-/// What is told to end, in two steps: first who writes, then everybody else.
+/// Shutdown in two steps: first the election with its session, which uploads captured events; then everything else, so
+/// that HTTP and Leases still work during the upload.
 #[derive(Default)]
 struct ShutdownStages {
     election: CancellationToken,
@@ -146,37 +148,37 @@ impl ShutdownStages {
         mut tasks: JoinSet<anyhow::Result<()>>,
         stop: StopArgs,
     ) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
         tokio::select! {
-            _ = terminate.recv() => info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => info!("SIGINT: stopping"),
+            _ = terminate.recv() => info!("received SIGTERM, stopping"),
+            _ = interrupt.recv() => info!("received SIGINT, stopping"),
             ended = &mut writer => {
-                ended.context("the election panicked")?;
-                bail!("the election ended unasked");
+                ended.context("election task panicked")?;
+                bail!("election task ended unexpectedly");
             }
             ended = tasks.join_next() => {
-                let outcome = ended.context("there is nothing to do")?;
-                outcome.context("a part of the sidecar panicked")??;
-                bail!("a part of the sidecar ended unasked");
+                let outcome = ended.context("no task is running")?;
+                outcome.context("a task of the sidecar panicked")??;
+                bail!("a task of the sidecar ended unexpectedly");
             }
         }
-        let orderly = async {
+        let shutdown = async {
             self.election.cancel();
             let written = writer.await;
             self.others.cancel();
-            written.context("the election panicked")?;
+            written.context("election task panicked")?;
             while let Some(ended) = tasks.join_next().await {
-                ended.context("a part of the sidecar panicked")??;
+                ended.context("a task of the sidecar panicked")??;
             }
             let grace = Duration::try_from(stop.stop_grace).unwrap_or_default();
             farewell::record_clean_stop(stop.data_dir, grace).await;
             anyhow::Ok(())
         };
         tokio::select! {
-            outcome = orderly => outcome,
-            _ = terminate.recv() => bail!("stopped by a second signal"),
-            _ = interrupt.recv() => bail!("stopped by a second signal"),
+            outcome = shutdown => outcome,
+            _ = terminate.recv() => bail!("stopped by a second signal before the shutdown completed"),
+            _ = interrupt.recv() => bail!("stopped by a second signal before the shutdown completed"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! When full snapshots are due: five fields of cron, in UTC.
+//! Cron schedules with five fields, in UTC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,18 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// A text that is no schedule.
+/// An invalid schedule.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{text:?} is no schedule: {reason}; five fields are expected, minute hour day month weekday"
+    "invalid schedule {text:?}: {reason}; expected five fields: minute, hour, day of month, month, day of week"
 )]
 #[non_exhaustive]
 pub struct ScheduleError {
-    /// The text.
     pub text: String,
-    /// What is wrong with it.
     pub reason: String,
 }
 
-/// Moments that come again and again.
+/// A cron schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     text: String,
@@ -29,14 +27,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The first moment after `now`; `None` for a day that never comes, like 30 February.
+    /// The next time after `now`; `None` for a date that never comes, like 30 February.
     pub fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
         let now = now.to_zoned(TimeZone::UTC);
         let next = self.cron.find_next_occurrence(&now, false).ok()?;
         Some(next.timestamp())
     }
 
-    /// The last moment at or before `now`.
+    /// The last time at or before `now`.
     pub fn last_before(&self, now: Timestamp) -> Option<Timestamp> {
         let now = now.to_zoned(TimeZone::UTC);
         let last = self.cron.find_previous_occurrence(&now, true).ok()?;
@@ -71,7 +69,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// The next moment of a schedule, by a clock that may be set.
+/// The next time of a schedule. Tolerates changes of the system clock.
 #[derive(Clone, Debug)]
 pub struct ScheduleTimer {
     schedule: Schedule,
@@ -79,22 +77,23 @@ pub struct ScheduleTimer {
 }
 
 impl ScheduleTimer {
-    /// The first moment after `now`.
+    /// Waits for the first time after `now`.
     pub fn new(schedule: Schedule, now: Timestamp) -> Self {
         let at = schedule.next_after(now);
         Self { schedule, next: at }
     }
 
-    /// The moment.
+    /// The next time; `None` if there is none.
     pub fn next_at(&self) -> Option<Timestamp> {
         self.next
     }
 
-    /// Whether it has come; then the one after it is awaited. When the clock was set back an earlier one is.
+    /// Whether the time is reached; then moves to the next one.
     pub fn poll_due(&mut self, now: Timestamp) -> bool {
         let is_due = self.next.is_some_and(|at| at <= now);
         let next = self.schedule.next_after(now);
         self.next = match self.next {
+            // If the clock was set back, `at` would be too far away.
             Some(at) if !is_due => next.map(|next| next.min(at)),
             _ => next,
         };
@@ -143,7 +142,7 @@ mod tests {
     fn a_clock_that_is_set_back_does_not_put_the_schedule_off() {
         let mut upcoming =
             ScheduleTimer::new("0 * * * *".parse().unwrap(), parse_time("2027-11-16T06:30:00Z"));
-        // It was a year ahead.
+        // The clock was a year ahead.
         assert!(!upcoming.poll_due(parse_time("2026-11-16T06:31:00Z")));
         assert_eq!(upcoming.next_at(), Some(parse_time("2026-11-16T07:00:00Z")));
         assert!(upcoming.poll_due(parse_time("2026-11-16T07:00:01Z")));

@@ -1,5 +1,4 @@
-//! What the sidecar knows about itself, in one place: written where it is found out, read by HTTP, leases
-//! and metrics.
+//! Shared state of the sidecar: election, session and tail write it; HTTP, Leases and metrics read it.
 
 use jiff::Timestamp;
 use mainstay_archive::name::SnapshotName;
@@ -7,26 +6,25 @@ use mainstay_ids::{ClusterId, MemberId, Revision};
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// What this sidecar is to the cluster.
+/// Role of this sidecar, which follows that of its member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SidecarRole {
-    /// etcd does not answer, has no leader, or cannot confirm that it has one.
+    /// etcd does not respond, has no leader, or has no quorum to confirm it.
     #[default]
     Unknown,
-    /// Its member does not vote yet.
+    /// The member is a learner.
     Learner,
-    /// Another member leads.
+    /// Another member leads etcd.
     Follower,
-    /// Its member leads: this sidecar takes the backups.
+    /// The member leads etcd: this sidecar takes the backups.
     Leader,
 }
 
 impl SidecarRole {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Unknown, Self::Learner, Self::Follower, Self::Leader];
 
-    /// One word, also the label of metrics.
+    /// Name in logs and label of metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -37,104 +35,99 @@ impl SidecarRole {
     }
 }
 
-/// A snapshot that is in the store.
+/// A snapshot in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSnapshot {
-    /// Its name: kind, revisions, time.
+    /// Kind, revisions and creation time.
     pub name: SnapshotName,
-    /// Whole object key.
+    /// Object key, with prefix.
     pub key: String,
-    /// Size as stored.
+    /// Bytes, as stored.
     pub size: u64,
 }
 
-/// What its own member said last.
+/// Last reported status of this sidecar's member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// The member.
     pub member: MemberId,
-    /// Its cluster.
     pub cluster: ClusterId,
-    /// Who leads, as the member sees it.
+    /// Leader as the member reports it; `None` without leader.
     pub leader: Option<MemberId>,
-    /// The raft term.
+    /// Raft term.
     pub term: u64,
-    /// The member's newest revision.
+    /// Latest revision of the member.
     pub revision: Revision,
-    /// Whether it is a learner.
     pub is_learner: bool,
-    /// Bytes of its database file.
+    /// Size of the database file.
     pub db_bytes: u64,
-    /// Bytes of it that are in use.
+    /// Bytes in use within the database file.
     pub db_bytes_in_use: u64,
-    /// Its version.
+    /// Version of etcd.
     pub version: String,
-    /// What it complains about.
+    /// Errors that the member reports, such as active alarms.
     pub errors: Vec<String>,
-    /// When it said so.
+    /// Time of the response.
     pub observed_at: Timestamp,
 }
 
-/// Why no backup is taken although this sidecar leads.
+/// Reason why no backup is taken although this sidecar leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFailure {
-    /// One word of a closed list, for metrics.
+    /// One of a fixed list, used as a label of metrics.
     pub class: &'static str,
-    /// In words, with coordinates.
+    /// Error text with coordinates.
     pub message: String,
-    /// Since when.
+    /// Time of the first failure of this class.
     pub since: Timestamp,
 }
 
-/// The deltas behind a full snapshot.
+/// The deltas based on the latest full snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltasSinceFull {
-    /// The revision of the full snapshot.
+    /// Revision of the full snapshot.
     pub since: Revision,
-    /// Their bytes.
+    /// Total size of the deltas in bytes, as stored.
     pub bytes: u64,
 }
 
-/// Everything known now.
+/// Current state.
 #[derive(Clone, Debug, Default)]
 pub struct SidecarState {
-    /// What this sidecar is.
     pub role: SidecarRole,
-    /// What its member said last; `None` when it has not answered yet.
+    /// Last status of the member; `None` before the first response.
     pub member_status: Option<MemberStatus>,
-    /// Whether the last question was answered.
+    /// Whether etcd responded to the last request.
     pub is_etcd_reachable: bool,
-    /// Whether a store is configured.
     pub has_store: bool,
-    /// The newest revision captured, while leading.
+    /// Latest captured revision; only while leading.
     pub captured: Option<Revision>,
-    /// When the newest captured event arrived.
+    /// When the latest captured event arrived.
     pub captured_at: Option<Timestamp>,
-    /// The newest full snapshot in the store.
+    /// Latest full snapshot in the store.
     pub last_full: Option<StoredSnapshot>,
-    /// The newest delta in the store.
+    /// Latest delta snapshot in the store.
     pub last_delta: Option<StoredSnapshot>,
-    /// The deltas behind the newest full snapshot; `None` before the store was listed.
+    /// Deltas since the latest full snapshot; `None` before the store was listed.
     pub deltas_since_full: Option<DeltasSinceFull>,
-    /// When the delta schedule last passed, with or without something to write.
+    /// Time of the last delta run, with or without events to store.
     pub delta_checked_at: Option<Timestamp>,
-    /// Whether a full snapshot is on its way.
+    /// Whether a full snapshot is being taken.
     pub is_full_running: bool,
-    /// What keeps backups from being taken.
+    /// Current failure of backups.
     pub failure: Option<BackupFailure>,
 }
 
-/// Where the state is written.
+/// Write side of the state.
 pub type StateSender = watch::Sender<SidecarState>;
 
-/// Where it is read.
+/// Read side of the state.
 pub type StateReceiver = watch::Receiver<SidecarState>;
 
-/// Notes what keeps backups from being taken. The time stays that of the first trouble of its class.
+/// Records a failure of backups. `since` stays the time of the first failure of its class.
 pub fn record_failure(state_tx: &StateSender, class: &'static str, text: &str) {
     state_tx.send_modify(|state| {
-        let known = state.failure.as_ref().filter(|known| known.class == class);
-        let since = known.map_or_else(Timestamp::now, |known| known.since);
+        let previous = state.failure.as_ref().filter(|previous| previous.class == class);
+        let since = previous.map_or_else(Timestamp::now, |previous| previous.since);
         state.failure = Some(BackupFailure {
             class,
             message: text.to_owned(),
@@ -143,7 +136,7 @@ pub fn record_failure(state_tx: &StateSender, class: &'static str, text: &str) {
     });
 }
 
-/// Backups are taken again.
+/// Records that backups work again.
 pub fn clear_failure(state_tx: &StateSender) {
     state_tx.send_if_modified(|state| state.failure.take().is_some());
 }

@@ -1,4 +1,4 @@
-//! Where one part's port meets another part.
+//! Adapters: implement the traits of one module with the types of another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +25,13 @@ use crate::retention::{
 };
 use crate::session::LeaderTask;
 
-/// How long to wait before a store that cannot be opened is tried again.
+/// Delay before a store that failed to open is opened again.
 const STORE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Finds the leader through the own member.
+/// Looks up the leader through this sidecar's member.
 pub(crate) struct LeaderFinder {
-    /// The etcd beside this sidecar.
     pub(crate) etcd: EtcdClient,
-    /// How long to wait for an answer.
+    /// Timeout of one request.
     pub(crate) timeout: Duration,
 }
 
@@ -54,14 +53,14 @@ impl FindLeader for LeaderFinder {
     }
 }
 
-/// The ways maintenance takes to the cluster.
+/// Clients of etcd for maintenance.
 pub(crate) struct EtcdConnector(pub(crate) EtcdClient);
 
 #[async_trait]
 impl Connect for EtcdConnector {
     async fn connect_own(&self) -> Result<Client, EtcdConnectError> {
         let client = self.0.own_client().await;
-        client.map_err(|error| to_connect_error("the own member", error))
+        client.map_err(|error| to_connect_error("this sidecar's member", error))
     }
 
     async fn connect_to(&self, url: &str) -> Result<Client, EtcdConnectError> {
@@ -75,7 +74,7 @@ impl Connect for EtcdConnector {
 
     async fn connect_cluster(&self) -> Result<Client, EtcdConnectError> {
         let client = self.0.cluster_client().await;
-        client.map_err(|error| to_connect_error("the cluster", error))
+        client.map_err(|error| to_connect_error("the etcd cluster", error))
     }
 }
 
@@ -90,7 +89,7 @@ fn to_connect_error(endpoint: &str, error: EtcdError) -> EtcdConnectError {
     }
 }
 
-/// Retention, while this sidecar leads.
+/// Runs retention while this sidecar leads.
 pub(crate) struct RetentionTask {
     pub(crate) store: BackupStore,
     pub(crate) config: RetentionConfig,
@@ -109,7 +108,7 @@ impl LeaderTask for RetentionTask {
                         let retention = Retention::new(store, self.config, pins, metrics);
                         return retention.run(stop).await;
                     }
-                    Err(error) => warn!(error = %ErrorChain(&error), "retention waits for the store"),
+                    Err(error) => warn!(error = %ErrorChain(&error), "failed to open the object store, garbage collection waits"),
                 }
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -131,7 +130,7 @@ impl RetentionMetrics for SidecarMetrics {
         match outcome {
             DeletionOutcome::Deleted => self.count_garbage_collected(what, true),
             DeletionOutcome::Failed => self.count_garbage_collected(what, false),
-            DeletionOutcome::Locked => {} // as it should be
+            DeletionOutcome::Locked => {} // kept on purpose: neither a deletion nor a failure
         }
     }
 
@@ -140,7 +139,7 @@ impl RetentionMetrics for SidecarMetrics {
     }
 }
 
-/// Pins in the coordination ConfigMap.
+/// Reads the pins of the coordination ConfigMap.
 pub(crate) struct ConfigMapPins {
     pub(crate) reader: PinReader,
     pub(crate) store: BackupStore,

@@ -1,4 +1,4 @@
-//! Flags about etcd, named as the peer names them.
+//! Flags of the etcd connection, with the names that etcd-backup-restore uses.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,11 +10,13 @@ use url::Url;
 
 use super::{EtcdClientConfig, Password, ClientTlsFiles};
 
-/// Flags about etcd.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "etcd")]
 pub struct EtcdArgs {
-    /// The own member's client URL; further ones are not asked
+    /// Client URL of this sidecar's member
+    ///
+    /// Further URLs, comma-separated, are used only to reach the cluster for membership changes if --service-endpoints is
+    /// not set.
     #[arg(
         short,
         long,
@@ -25,7 +27,9 @@ pub struct EtcdArgs {
     )]
     pub endpoints: Vec<Url>,
 
-    /// Client URLs by which any member is reached, for changes of membership [default: the own member]
+    /// Client URLs that reach any member, for membership changes
+    ///
+    /// Default: the further URLs of --endpoints, or else this sidecar's member.
     #[arg(
         long,
         env = "MAINSTAY_SERVICE_ENDPOINTS",
@@ -34,11 +38,13 @@ pub struct EtcdArgs {
     )]
     pub service_endpoints: Vec<Url>,
 
-    /// User to log in as, when etcd asks for one
+    /// etcd user, if etcd has authentication enabled
     #[arg(long, env = "MAINSTAY_ETCD_USERNAME", value_name = "NAME")]
     pub etcd_username: Option<String>,
 
-    /// Password of the user; a file keeps it out of the list of processes
+    /// Password of the etcd user
+    ///
+    /// Visible in the process list: prefer --etcd-password-file.
     #[arg(
         long,
         env = "MAINSTAY_ETCD_PASSWORD",
@@ -47,7 +53,9 @@ pub struct EtcdArgs {
     )]
     pub etcd_password: Option<String>,
 
-    /// File that holds the password
+    /// File that contains the password of the etcd user
+    ///
+    /// Reloaded when it changes.
     #[arg(
         long,
         env = "MAINSTAY_ETCD_PASSWORD_FILE",
@@ -56,7 +64,7 @@ pub struct EtcdArgs {
     )]
     pub etcd_password_file: Option<PathBuf>,
 
-    /// How long connecting to etcd may take
+    /// Timeout for connecting to etcd
     #[arg(
         long,
         env = "MAINSTAY_ETCD_CONNECTION_TIMEOUT",
@@ -65,7 +73,7 @@ pub struct EtcdArgs {
     )]
     pub etcd_connection_timeout: SignedDuration,
 
-    /// How long streaming a full snapshot may take
+    /// Timeout for taking a full snapshot
     #[arg(
         long,
         env = "MAINSTAY_ETCD_SNAPSHOT_TIMEOUT",
@@ -74,7 +82,7 @@ pub struct EtcdArgs {
     )]
     pub etcd_snapshot_timeout: SignedDuration,
 
-    /// How long one question to etcd may take while leadership is judged
+    /// Timeout of one request to etcd while checking leadership
     #[arg(
         long,
         env = "MAINSTAY_ETCD_CONNECTION_TIMEOUT_LEADER_ELECTION",
@@ -83,83 +91,70 @@ pub struct EtcdArgs {
     )]
     pub etcd_connection_timeout_leader_election: SignedDuration,
 
-    /// Certificates to trust, for https endpoints
+    /// CA bundle that verifies etcd's certificate, PEM; required for https endpoints
     #[arg(long, env = "MAINSTAY_CACERT", value_name = "FILE")]
     pub cacert: Option<PathBuf>,
 
-    /// Client certificate
+    /// Client certificate for etcd, PEM
     #[arg(long, env = "MAINSTAY_CERT", value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
 
-    /// Key of the client certificate
+    /// Private key of the client certificate, PEM
     #[arg(long, env = "MAINSTAY_KEY", value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
 
-    /// Without effect: the scheme of an endpoint says whether it is encrypted
+    /// No effect: the scheme of an endpoint selects TLS
     #[arg(long, num_args = 0..=1, default_missing_value = "true", hide = true)]
     pub insecure_transport: Option<bool>,
 
-    /// Refused for https endpoints: certificates are always verified
+    /// Rejected for https endpoints: certificates are always verified
     #[arg(long, num_args = 0..=1, default_missing_value = "true", hide = true)]
     pub insecure_skip_tls_verify: Option<bool>,
 }
 
-/// Why flags that parsed one by one do not make sense together.
+/// Flags that are invalid in combination.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdArgsError {
-    /// No endpoint.
-    #[error("--endpoints is empty: give the client URL of the member beside this sidecar")]
+    #[error("--endpoints is empty: set the client URL of this sidecar's member")]
     NoEndpoint,
-    /// Neither http nor https.
-    #[error("endpoint {url} is neither http:// nor https://")]
+    #[error("endpoint {url}: scheme must be http or https")]
     Scheme {
-        /// The endpoint.
         url: Url,
     },
-    /// Nobody to trust.
-    #[error("endpoint {url} is encrypted, but nothing says whom to trust: give --cacert")]
+    #[error("endpoint {url} uses https, but no CA is configured: set --cacert")]
     NoCa {
-        /// The endpoint.
         url: Url,
     },
-    /// Verification cannot be switched off.
     #[error(
-        "--insecure-skip-tls-verify is refused for {url}: a backup of whoever answers is no backup. Give --cacert"
+        "--insecure-skip-tls-verify is not supported for {url}: it could back up the wrong server. Set --cacert"
     )]
     SkipVerify {
-        /// The endpoint.
         url: Url,
     },
-    /// A user without a password.
-    #[error("--etcd-username {name} has no password: give --etcd-password-file")]
+    #[error("--etcd-username {name} has no password: set --etcd-password-file")]
     NoPassword {
-        /// The user.
         name: String,
     },
-    /// The password file cannot be read.
-    #[error("read the password file {}", path.display())]
+    #[error("failed to read password file {}", path.display())]
     PasswordFile {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
-    /// A time that is none.
-    #[error("--{flag} must be longer than zero")]
+    #[error("--{flag} must be greater than zero")]
     Duration {
-        /// The flag.
         flag: &'static str,
     },
 }
 
 impl EtcdArgs {
-    /// Checks the flags against each other, and that the password file can be read.
+    /// Validates the combination of flags, and that the password file is readable.
     pub fn into_config(self) -> Result<EtcdClientConfig, EtcdArgsError> {
         let first = self.endpoints.first().ok_or(EtcdArgsError::NoEndpoint)?;
         for url in self.endpoints.iter().chain(&self.service_endpoints) {
             self.check_endpoint(url)?;
         }
+        // etcd-druid sets the flag for plain http as well, where it has no effect.
         if self.insecure_skip_tls_verify == Some(true) && first.scheme() == "https" {
             return Err(EtcdArgsError::SkipVerify { url: first.clone() });
         }
@@ -213,7 +208,7 @@ impl EtcdArgs {
     }
 }
 
-/// A duration that is one.
+/// Rejects zero and negative durations.
 pub(crate) fn require_positive(
     given: SignedDuration,
     flag: &'static str,
@@ -263,7 +258,7 @@ mod tests {
             matches!(refused, EtcdArgsError::SkipVerify { .. }),
             "{refused}"
         );
-        // As the peer is configured without encryption.
+        // The flags of an etcd-backup-restore without TLS.
         parse_config(&[
             "--insecure-transport=true",
             "--insecure-skip-tls-verify=true",

@@ -1,4 +1,4 @@
-//! Clients that exist once, and again when the certificates change.
+//! Clients of etcd. The client of this sidecar's member is cached and replaced when certificate or password files change.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -12,49 +12,47 @@ use url::Url;
 
 use super::error::{EtcdError, EtcdCall};
 
-/// How often an idle connection is tested, and how long a test may take: a watch on a member that
-/// vanished without a word ends after this.
+/// Interval and timeout of HTTP/2 keepalive pings: a watch on a member that vanished without closing the connection ends
+/// after their sum.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
-/// Files of a client certificate; read again when they change.
+/// TLS files, PEM; reloaded when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientTlsFiles {
-    /// Whom to trust.
+    /// CAs that verify etcd's certificate.
     pub ca: Option<PathBuf>,
-    /// The own certificate and its key.
+    /// Client certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// How etcd is reached.
+/// Connection settings of etcd.
 #[derive(Clone, Debug)]
 pub struct EtcdClientConfig {
-    /// The own member first.
+    /// The first is this sidecar's member.
     pub endpoints: Vec<Url>,
-    /// Any member, by a service; may be empty.
+    /// Service in front of all members; may be empty.
     pub service_endpoints: Vec<Url>,
-    /// Who to log in as.
+    /// Name and password; `None` without authentication.
     pub user: Option<(String, Password)>,
-    /// Certificates, for `https` endpoints.
+    /// Used for `https` endpoints.
     pub tls: ClientTlsFiles,
-    /// How long connecting may take.
     pub connection_timeout: Duration,
-    /// How long a full snapshot may take.
     pub snapshot_timeout: Duration,
-    /// How long one question may take.
+    /// Timeout of one request.
     pub request_timeout: Duration,
 }
 
-/// What a user proves to be the user with.
+/// Source of the password.
 #[derive(Clone, Debug)]
 pub enum Password {
-    /// As it was given.
+    /// From the command line.
     Text(Secret),
-    /// The content of a file, without the line end; read at every login, so that it may change.
+    /// Content of a file, without trailing newline; read at every login.
     File(PathBuf),
 }
 
 impl Password {
-    /// Where it is read from, to tell people.
+    /// File of the password, for error messages.
     fn file_path(&self) -> PathBuf {
         match self {
             Self::Text(_) => PathBuf::new(),
@@ -62,7 +60,7 @@ impl Password {
         }
     }
 
-    /// The password as it is now.
+    /// Reads the current password.
     pub fn read(&self) -> std::io::Result<Secret> {
         match self {
             Self::Text(secret) => Ok(secret.clone()),
@@ -74,7 +72,7 @@ impl Password {
     }
 }
 
-/// The etcd beside this sidecar. Cheap to clone; clones share the connection.
+/// This sidecar's etcd. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub struct EtcdClient(Arc<EtcdClientInner>);
 
@@ -92,7 +90,7 @@ struct CachedClient {
 type FileFingerprints = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
 
 impl EtcdClient {
-    /// Nothing is connected yet.
+    /// Does not connect yet.
     pub fn new(config: EtcdClientConfig) -> Self {
         Self(Arc::new(EtcdClientInner {
             config,
@@ -100,12 +98,12 @@ impl EtcdClient {
         }))
     }
 
-    /// How etcd is reached.
     pub fn config(&self) -> &EtcdClientConfig {
         &self.0.config
     }
 
-    /// A client of the own member, and of no other.
+    /// Client of this sidecar's member only. The client must not balance to other members: a status from one of those would
+    /// report the wrong leader.
     pub async fn own_client(&self) -> Result<Client, EtcdError> {
         let files = self.0.config.read_fingerprints().await;
         let mut own = self.0.cached.lock().await;
@@ -121,13 +119,12 @@ impl EtcdClient {
         Ok(client)
     }
 
-    /// A client of the member at `url`.
+    /// Client of the member at `url`.
     pub async fn client_for(&self, url: &Url) -> Result<Client, EtcdError> {
         self.connect([url]).await
     }
 
-    /// A client of whichever member the service endpoints lead to, or the endpoints behind the own one; of the own
-    /// one without them.
+    /// Client of any member: of the service endpoints, else of the further endpoints, else of this sidecar's member.
     pub async fn cluster_client(&self) -> Result<Client, EtcdError> {
         let config = &self.0.config;
         let others = config.endpoints.get(1..).unwrap_or_default();
@@ -138,8 +135,8 @@ impl EtcdClient {
         }
     }
 
-    /// Connects, and logs in, anew for the next question: one that was refused may have come with a login that has
-    /// ended.
+    /// Drops the cached client, so that the next request connects and logs in again: a failed request may have had an
+    /// expired auth token.
     pub(super) async fn drop_connection(&self) {
         *self.0.cached.lock().await = None;
     }
@@ -170,17 +167,17 @@ impl EtcdClient {
     }
 }
 
-/// Waits for an answer, but not for ever. What waits is boxed: calls of etcd are large, and every caller up the
-/// stack would carry their size.
+/// Awaits a response with a deadline. The future is boxed: etcd_client's futures are large, and every caller would
+/// include their size.
 pub(crate) fn with_timeout<T>(
     limit: Duration,
     step: EtcdCall,
-    answer: impl Future<Output = Result<T, etcd_client::Error>>,
+    response: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> impl Future<Output = Result<T, EtcdError>> {
-    let answer = Box::pin(answer);
+    let response = Box::pin(response);
     async move {
-        match tokio::time::timeout(limit, answer).await {
-            Ok(answer) => answer.map_err(EtcdError::request_failed(step)),
+        match tokio::time::timeout(limit, response).await {
+            Ok(response) => response.map_err(EtcdError::request_failed(step)),
             Err(_) => Err(EtcdError::Timeout { call: step, limit }),
         }
     }

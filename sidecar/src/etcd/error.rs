@@ -1,91 +1,79 @@
-//! What can go wrong between the sidecar and etcd.
+//! Errors of requests to etcd.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The question that was asked.
+/// The operation that failed; its `Display` is the start of the error text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EtcdCall {
-    /// Connecting, or logging in.
+    /// Connecting and logging in.
     Connect,
-    /// Status of a member.
     Status,
-    /// A linearizable read.
+    /// Range request.
     Read,
-    /// Opening a watch.
     Watch,
-    /// Starting or reading a snapshot stream.
+    /// Starting or reading a stream of the Snapshot RPC.
     Snapshot,
-    /// How long a lease was granted for.
+    /// Reading the TTL of a lease.
     Lease,
-    /// The list of members.
     Members,
 }
 
 impl fmt::Display for EtcdCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Connect => "connect to etcd",
-            Self::Status => "ask etcd for its status",
-            Self::Read => "read from a quorum of etcd",
-            Self::Watch => "watch etcd",
-            Self::Snapshot => "stream a snapshot from etcd",
-            Self::Lease => "ask etcd about a lease",
-            Self::Members => "ask etcd for its members",
+            Self::Connect => "failed to connect to etcd",
+            Self::Status => "failed to read etcd status",
+            Self::Read => "failed to read from etcd",
+            Self::Watch => "failed to watch etcd",
+            Self::Snapshot => "failed to stream a snapshot from etcd",
+            Self::Lease => "failed to read the TTL of an etcd lease",
+            Self::Members => "failed to list etcd members",
         })
     }
 }
 
-/// What etcd says about a revision that is gone.
+/// Message of etcd's `ErrCompacted`; its gRPC code OutOfRange is shared with other errors.
 const COMPACTED: &str = "required revision has been compacted";
 
-/// Why etcd gave no answer.
+/// A failed request to etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// It said no, or the connection broke.
+    /// etcd returned an error, or the connection broke.
     #[error("{call}")]
     RequestFailed {
-        /// The question.
         call: EtcdCall,
-        /// What the client said.
         source: Box<etcd_client::Error>,
     },
-    /// It said nothing.
-    #[error("{call}: no answer within {} ms", limit.as_millis())]
+    /// No response within the deadline.
+    #[error("{call}: no response within {} ms", limit.as_millis())]
     Timeout {
-        /// The question.
         call: EtcdCall,
-        /// How long was waited.
         limit: Duration,
     },
-    /// A certificate, key or password file cannot be read.
-    #[error("read {}", path.display())]
+    #[error("failed to read {}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
-    /// The answer lacks what every answer has.
-    #[error("{call}: the answer has no {what}")]
+    /// The response lacks a field that etcd always sets.
+    #[error("{call}: response without {what}")]
     MissingField {
-        /// The question.
         call: EtcdCall,
-        /// What is missing.
         what: &'static str,
     },
 }
 
 impl EtcdError {
-    /// Whether etcd, or the way to it, said no.
+    /// Whether etcd returned an error or the connection broke.
     pub fn is_request_failure(&self) -> bool {
         matches!(self, Self::RequestFailed { .. })
     }
 
-    /// Whether etcd no longer has what was asked for.
+    /// Whether etcd has compacted the requested revision.
     pub fn is_compacted(&self) -> bool {
         let Self::RequestFailed { source, .. } = self else {
             return false;
@@ -93,7 +81,7 @@ impl EtcdError {
         matches!(&**source, etcd_client::Error::GRpcStatus(status) if status.message().contains(COMPACTED))
     }
 
-    /// Wraps what the client says about a question.
+    /// Wraps an error of the client.
     pub fn request_failed(step: EtcdCall) -> impl FnOnce(etcd_client::Error) -> Self {
         move |source| Self::RequestFailed {
             call: step,

@@ -1,13 +1,13 @@
-//! The etcd beside this sidecar: connecting, asking, confirming.
+//! Connection to this sidecar's etcd member.
 //!
 //! ```text
-//! flags, certificate files ─► Etcd ─┬─ sight: what the own member says about itself
-//!                                   ├─ confirm: does a quorum agree? (linearizable read)
+//! flags, certificate files ─► Etcd ─┬─ sight: status of this sidecar's member
+//!                                   ├─ confirm: linearizable read, needs a quorum
 //!                                   └─ own, to, cluster: clients for everything else
 //! ```
 //!
-//! **Holds**: every question has a deadline, since a paused etcd keeps its connections open and never answers;
-//! certificate files are read again when they change. **Does not do**: decide who leads (see `election`).
+//! **Invariants**: every request has a deadline, because a paused etcd keeps its connections open and never responds;
+//! certificate files are reloaded when they change. The decision who leads is in `election`.
 
 mod args;
 mod connect;

@@ -1,4 +1,4 @@
-//! The two questions the election rests on.
+//! The requests that the election is based on: status, and a linearizable read.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::connect::{EtcdClient, with_timeout};
 use super::error::{EtcdError, EtcdCall};
 use crate::state::MemberStatus;
 
-/// A key that need not exist: only the header of the answer counts.
+/// Any key: only the header of the response is used.
 const ANY_KEY: &str = "mainstay";
 
 impl EtcdClient {
-    /// What the own member says about itself. It answers alone, so a member cut off from the others
-    /// may still call itself leader for a moment: see [`Etcd::confirm`].
+    /// Status of this sidecar's member. The member answers without a quorum, so a partitioned one may still report itself
+    /// as leader: see [`Etcd::confirm`].
     pub async fn fetch_status(&self, limit: Duration) -> Result<MemberStatus, EtcdError> {
-        let asked = async {
+        let request = async {
             let mut client = self.own_client().await?;
             let status = client.status();
             let status = with_timeout(limit, EtcdCall::Status, status).await?;
@@ -40,64 +40,65 @@ impl EtcdClient {
                 observed_at: Timestamp::now(),
             })
         };
-        self.with_deadline(limit, EtcdCall::Status, asked).await
+        self.with_deadline(limit, EtcdCall::Status, request).await
     }
 
-    /// The newest revision a quorum agrees on. Fails on a member that is cut off.
+    /// Latest revision by a linearizable read. Fails on a member without quorum.
     pub async fn read_quorum_revision(&self, limit: Duration) -> Result<Revision, EtcdError> {
-        let asked = async {
+        let request = async {
             let client = self.own_client().await?;
             let mut kv = client.kv_client();
             let options = GetOptions::new().with_count_only();
-            let answer = kv.get(ANY_KEY, Some(options));
-            let answer = with_timeout(limit, EtcdCall::Read, answer).await?;
-            let header = answer.header().ok_or(EtcdError::MissingField {
+            let response = kv.get(ANY_KEY, Some(options));
+            let response = with_timeout(limit, EtcdCall::Read, response).await?;
+            let header = response.header().ok_or(EtcdError::MissingField {
                 call: EtcdCall::Read,
                 what: "header",
             })?;
             Ok(Revision(header.revision()))
         };
-        self.with_deadline(limit, EtcdCall::Read, asked).await
+        self.with_deadline(limit, EtcdCall::Read, request).await
     }
 
-    /// Whether the own member can still tell all that happened after a revision: it has not been compacted.
+    /// Whether the events after a revision can still be watched, i.e. it is not compacted.
     pub async fn has_history_after(
         &self,
         revision: Revision,
         limit: Duration,
     ) -> Result<bool, EtcdError> {
-        let asked = async {
+        let request = async {
             let client = self.own_client().await?;
             let mut kv = client.kv_client();
             let options = GetOptions::new()
                 .with_count_only()
+                // The member's own compaction counts, since the watch reads from it.
                 .with_serializable()
                 .with_revision(revision.0);
             with_timeout(limit, EtcdCall::Read, kv.get(ANY_KEY, Some(options))).await
         };
-        match self.with_deadline(limit, EtcdCall::Read, asked).await {
+        match self.with_deadline(limit, EtcdCall::Read, request).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_compacted() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Connecting counts, too. Boxed for the reason [`within`] gives.
+    /// Applies the deadline to the connection as well. Boxed for the reason given at [`within`].
     fn with_deadline<T>(
         &self,
         limit: Duration,
         step: EtcdCall,
-        asked: impl Future<Output = Result<T, EtcdError>>,
+        request: impl Future<Output = Result<T, EtcdError>>,
     ) -> impl Future<Output = Result<T, EtcdError>> {
-        let asked = Box::pin(asked);
+        let request = Box::pin(request);
         async move {
-            let answer = tokio::time::timeout(limit, asked)
+            let response = tokio::time::timeout(limit, request)
                 .await
                 .unwrap_or(Err(EtcdError::Timeout { call: step, limit }));
-            if answer.as_ref().is_err_and(EtcdError::is_request_failure) {
+            if response.as_ref().is_err_and(EtcdError::is_request_failure) {
                 self.drop_connection().await;
             }
-            answer
+            response
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Answers that are not what was asked for: a status and `{"error": "…"}`.
+//! Error responses: a status and `{"error": "…"}`.
 
 use axum::Json;
 use axum::http::header::{ALLOW, RETRY_AFTER};
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::lane::QueueFull;
 use crate::ask::SnapshotRequestError;
 
-/// Why there is no other answer.
+/// An error as JSON, with `Allow` or `Retry-After` where the status calls for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ErrorResponse {
     status: StatusCode,
@@ -26,8 +26,8 @@ impl ErrorResponse {
         }
     }
 
-    /// Snapshots cannot be had from this sidecar now. The peer answers 405, and its clients know that; the methods a 405 must
-    /// name are right, the moment is not.
+    /// This sidecar cannot take snapshots now. 405 because etcd-backup-restore returns it and its clients expect it;
+    /// HTTP requires an `Allow` header with it, although the method is not the problem.
     pub(super) fn unavailable_here(text: impl Into<String>) -> Self {
         let allow = Some("GET,POST");
         let status = StatusCode::METHOD_NOT_ALLOWED;
@@ -37,9 +37,9 @@ impl ErrorResponse {
         }
     }
 
-    /// Another method is asked for.
+    /// `None`: the router adds the `Allow` header.
     pub(super) fn wrong_method(allow: Option<&'static str>) -> Self {
-        let text = "this path does not take that method";
+        let text = "method not allowed for this path";
         let status = StatusCode::METHOD_NOT_ALLOWED;
         Self {
             allowed_methods: allow,
@@ -47,7 +47,7 @@ impl ErrorResponse {
         }
     }
 
-    /// Come back later.
+    /// 503 with `Retry-After`.
     pub(super) fn busy(text: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
     }
@@ -67,7 +67,7 @@ impl From<SnapshotRequestError> for ErrorResponse {
 
 impl From<QueueFull> for ErrorResponse {
     fn from(_: QueueFull) -> Self {
-        Self::busy("too many callers ask for this already")
+        Self::busy("too many callers are waiting for this operation")
     }
 }
 

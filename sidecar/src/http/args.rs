@@ -1,4 +1,4 @@
-//! Flags of the HTTP server. Those up to `--server-key` are the peer's.
+//! Flags of the HTTP server. Those up to `--server-key` have the names and defaults of etcd-backup-restore.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -8,56 +8,59 @@ use clap::{ArgAction, Args};
 
 use super::{LeaderTlsFiles, HttpConfig, HttpLimits, ServerTlsFiles, SnapshotMethods};
 
-/// The port existing set-ups expect.
+/// Default port of etcd-backup-restore.
 pub(super) const DEFAULT_PORT: u16 = 8080;
 
-/// Why flags that parsed one by one do not make a server.
+/// Flags that are invalid in combination.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HttpArgsError {
-    /// A certificate without a key, or the other way round.
-    #[error("--server-cert and --server-key belong together: {missing} is missing")]
+    /// A certificate without a key, or a key without a certificate.
+    #[error("--server-cert and --server-key must be set together: {missing} is missing")]
     IncompletePair {
-        /// The flag that is not set.
         missing: &'static str,
     },
-    /// Client certificates need TLS.
-    #[error("--server-client-ca needs --server-cert and --server-key")]
+    #[error("--server-client-ca requires --server-cert and --server-key")]
     ClientCaWithoutTls,
 }
 
-/// The HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(next_help_heading = "HTTP server")]
 pub struct HttpArgs {
-    /// Port of health, metrics, status and snapshots on demand
+    /// Port that serves health, metrics, status and on-demand snapshots
     #[arg(long = "server-port", short = 'p', env = "MAINSTAY_SERVER_PORT",
         value_name = "PORT", default_value_t = DEFAULT_PORT)]
     pub server_port: u16,
 
-    /// Certificate chain of the server, a PEM file; with --server-key turns on TLS. Read again when it changes
+    /// Certificate chain of the server, PEM; together with --server-key enables TLS
+    ///
+    /// Reloaded when it changes.
     #[arg(long = "server-cert", env = "MAINSTAY_SERVER_CERT",
         value_name = "FILE", value_parser = parse_path)]
     pub server_cert: Option<PathBuf>,
 
-    /// Private key of the server, a PEM file. Read again when it changes
+    /// Private key of the server, PEM
+    ///
+    /// Reloaded when it changes.
     #[arg(long = "server-key", env = "MAINSTAY_SERVER_KEY",
         value_name = "FILE", value_parser = parse_path)]
     pub server_key: Option<PathBuf>,
 
-    /// Accepted for compatibility and without effect: there is no profiler
+    /// No effect: accepted for compatibility, there is no profiler
     #[arg(long = "enable-profiling", env = "MAINSTAY_ENABLE_PROFILING", hide = true,
         value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub enable_profiling: bool,
 
-    /// Authorities of client certificates, a PEM file. With it /snapshot/* and /status answer only callers
-    /// with a certificate of one of them; /healthz, /readyz and /metrics answer everybody
+    /// CA bundle that verifies client certificates, PEM
+    ///
+    /// If set, /snapshot/* and /status require a client certificate of one of these CAs. /healthz, /readyz and /metrics do
+    /// not, because kubelets have no client certificate. Reloaded when it changes.
     #[arg(long = "server-client-ca", env = "MAINSTAY_SERVER_CLIENT_CA",
         value_name = "FILE", value_parser = parse_path)]
     pub server_client_ca: Option<PathBuf>,
 
-    /// Address to listen on [default: all of the machine, v4 and v6]
+    /// IP address to listen on [default: all addresses, IPv4 and IPv6]
     #[arg(
         long = "listen-address",
         env = "MAINSTAY_LISTEN_ADDRESS",
@@ -65,7 +68,9 @@ pub struct HttpArgs {
     )]
     pub listen_address: Option<IpAddr>,
 
-    /// Take snapshots on POST only and refuse GET, which the peer's clients use
+    /// Accept only POST for /snapshot/full and /snapshot/delta
+    ///
+    /// By default GET is accepted as well, because clients of etcd-backup-restore use it.
     #[arg(long = "require-post", env = "MAINSTAY_REQUIRE_POST",
         value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -73,8 +78,7 @@ pub struct HttpArgs {
 }
 
 impl HttpArgs {
-    /// Checks the flags against each other. How the leader is spoken to is for the caller to fill in: it follows from the
-    /// flags of etcd.
+    /// Validates the combination of flags. The caller fills in `delegation`, which follows from the flags of etcd.
     pub fn into_config(self) -> Result<HttpConfig, HttpArgsError> {
         let Self {
             server_port,
@@ -121,7 +125,7 @@ impl HttpArgs {
     }
 }
 
-/// Charts pass `--server-cert=` when there is none.
+/// Charts pass `--server-cert=` for no certificate.
 fn non_empty(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }

@@ -1,4 +1,4 @@
-//! Takes connections in, serves each in a task of its own, and sees them all off at the end.
+//! Accepts connections, serves each in its own task, and drains them on shutdown.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -28,10 +28,10 @@ use super::tls::ServerCertificates;
 use super::{HttpConfig, HttpLimits, HttpBackend, HttpServeError};
 use crate::metrics::SidecarMetrics;
 
-/// Time to recover when the process is out of file descriptors.
+/// Pause after a failed accept: out of file descriptors, accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Everything a connection needs.
+/// State that connections share.
 struct ConnectionContext {
     router: Router,
     certificates: Option<Arc<ServerCertificates>>,
@@ -41,18 +41,18 @@ struct ConnectionContext {
     shutdown: ServerShutdown,
 }
 
-/// When to stop: politely, then at once.
+/// The two stages of shutdown.
 #[derive(Clone, Debug)]
 pub(super) struct ServerShutdown {
-    /// No new requests.
+    /// Requests in flight finish; no new ones are accepted.
     pub(super) graceful: CancellationToken,
-    /// No requests at all.
+    /// Requests in flight are cancelled.
     pub(super) immediate: CancellationToken,
-    /// What has to end before the server does.
+    /// Connections and snapshots that the server waits for.
     pub(super) tasks: TaskTracker,
 }
 
-/// Answers until `cancel` and a little longer.
+/// Serves until `cancel`, then drains.
 pub(super) async fn serve(
     sockets: Vec<TcpListener>,
     port: u16,
@@ -71,7 +71,7 @@ pub(super) async fn serve(
     };
     let limits = config.limits.clone();
     let metrics = parts.metrics.clone();
-    let hall = Arc::new(ConnectionContext {
+    let context = Arc::new(ConnectionContext {
         router: routes::build_router(HttpApp::new(config, port, parts, ends.clone())),
         certificates,
         limiter: ConnectionLimiter::new(limits.max_connections, limits.max_connections_per_address),
@@ -79,15 +79,15 @@ pub(super) async fn serve(
         metrics,
         shutdown: ends,
     });
-    let doors = sockets.into_iter().map(|socket| accept_connections(socket, &hall));
-    futures::future::join_all(doors).await;
-    let ends = &hall.shutdown;
+    let loops = sockets.into_iter().map(|socket| accept_connections(socket, &context));
+    futures::future::join_all(loops).await;
+    let ends = &context.shutdown;
     ends.tasks.close();
-    if timeout(hall.limits.drain_timeout, ends.tasks.wait())
+    if timeout(context.limits.drain_timeout, ends.tasks.wait())
         .await
         .is_err()
     {
-        warn!("requests under way were cut off");
+        warn!("drain timeout reached, cancelling requests in flight");
         ends.immediate.cancel();
         ends.tasks.wait().await;
     }
@@ -101,61 +101,61 @@ async fn load_certificates(files: super::ServerTlsFiles) -> Result<Arc<ServerCer
     Ok(Arc::new(certificates))
 }
 
-/// Takes connections in at one socket until the end.
-async fn accept_connections(socket: TcpListener, hall: &Arc<ConnectionContext>) {
-    let ends = &hall.shutdown;
+/// Accepts connections of one socket until shutdown.
+async fn accept_connections(socket: TcpListener, context: &Arc<ConnectionContext>) {
+    let ends = &context.shutdown;
     while let Some(accepted) = ends.graceful.run_until_cancelled(socket.accept()).await {
         match accepted {
-            Ok((stream, from)) => spawn_connection(hall, stream, from),
+            Ok((stream, from)) => spawn_connection(context, stream, from),
             Err(error) => {
-                warn!(error = %error, "a connection could not be accepted");
+                warn!(error = %error, "failed to accept connection");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-fn spawn_connection(hall: &Arc<ConnectionContext>, stream: TcpStream, from: SocketAddr) {
-    let Some(seat) = hall.limiter.try_acquire(from.ip()) else {
-        debug!("a connection was closed: there are too many");
-        hall.metrics.count_refused_connection();
+fn spawn_connection(context: &Arc<ConnectionContext>, stream: TcpStream, from: SocketAddr) {
+    let Some(permit) = context.limiter.try_acquire(from.ip()) else {
+        debug!("connection refused: too many connections");
+        context.metrics.count_refused_connection();
         return;
     };
-    let hall = Arc::clone(hall);
-    let tasks = hall.shutdown.tasks.clone();
+    let context = Arc::clone(context);
+    let tasks = context.shutdown.tasks.clone();
     tasks.spawn(async move {
-        let now = hall.shutdown.immediate.clone();
-        let served = now.run_until_cancelled(serve_connection(&hall, stream, seat)).await;
+        let now = context.shutdown.immediate.clone();
+        let served = now.run_until_cancelled(serve_connection(&context, stream, permit)).await;
         if let Some(Err(error)) = served {
-            debug!(error, "a connection ended badly");
+            debug!(error, "connection failed");
         }
     });
 }
 
-/// From the first byte to the last. What goes wrong is the client's affair, so a word for the log is enough.
-async fn serve_connection(hall: &ConnectionContext, stream: TcpStream, _seat: ConnectionPermit) -> Result<(), String> {
+/// Serves one connection. Errors are strings: they are caused by the client and only logged.
+async fn serve_connection(context: &ConnectionContext, stream: TcpStream, _permit: ConnectionPermit) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
-    let stream = WriteTimeout::new(stream, hall.limits.write_timeout);
-    let Some(certificates) = &hall.certificates else {
-        return serve_requests(hall, stream, Caller::Anonymous).await;
+    let stream = WriteTimeout::new(stream, context.limits.write_timeout);
+    let Some(certificates) = &context.certificates else {
+        return serve_requests(context, stream, Caller::Anonymous).await;
     };
     let acceptor = TlsAcceptor::from(certificates.current_config().await);
-    let shaken = timeout(hall.limits.handshake_timeout, acceptor.accept(stream)).await;
-    let stream = shaken
-        .map_err(|_| "the handshake took too long".to_owned())?
+    let handshake = timeout(context.limits.handshake_timeout, acceptor.accept(stream)).await;
+    let stream = handshake
+        .map_err(|_| "TLS handshake timed out".to_owned())?
         .map_err(|error| error.to_string())?;
     let caller = match stream.get_ref().1.peer_certificates() {
         Some(_) => Caller::Authenticated,
         None => Caller::Anonymous,
     };
-    serve_requests(hall, stream, caller).await
+    serve_requests(context, stream, caller).await
 }
 
-async fn serve_requests<S>(hall: &ConnectionContext, stream: S, caller: Caller) -> Result<(), String>
+async fn serve_requests<S>(context: &ConnectionContext, stream: S, caller: Caller) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let router = TowerToHyperService::new(hall.router.clone());
+    let router = TowerToHyperService::new(context.router.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(caller);
@@ -163,14 +163,14 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(hall.limits.header_timeout)
-        .max_headers(hall.limits.max_headers)
-        .max_buf_size(hall.limits.max_header_bytes)
+        .header_read_timeout(context.limits.header_timeout)
+        .max_headers(context.limits.max_headers)
+        .max_buf_size(context.limits.max_header_bytes)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = hall.shutdown.graceful.cancelled() => {
+        () = context.shutdown.graceful.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -1,10 +1,10 @@
-//! Who is connected, counted in all and by address.
+//! Limits concurrent connections, in total and per address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The connections there are.
+/// Counts the open connections.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter {
     max_total: usize,
@@ -12,7 +12,7 @@ pub(super) struct ConnectionLimiter {
     open_connections: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection; its place is free again when this is dropped.
+/// One admitted connection; dropping it frees its slot.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
@@ -28,15 +28,16 @@ impl ConnectionLimiter {
         })
     }
 
-    /// A place for one more from this address, if there is one.
+    /// Admits one more connection of this address, unless a limit is reached.
     pub(super) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+        // A dual-stack socket reports IPv4 clients as ::ffff:a.b.c.d.
         let address = address.to_canonical();
         let mut present = self.open_connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let mine = present.get(&address).copied().unwrap_or_default();
-        if mine >= self.max_per_address || present.values().sum::<usize>() >= self.max_total {
+        let current = present.get(&address).copied().unwrap_or_default();
+        if current >= self.max_per_address || present.values().sum::<usize>() >= self.max_total {
             return None;
         }
-        present.insert(address, mine + 1);
+        present.insert(address, current + 1);
         let crowd = Arc::clone(self);
         Some(ConnectionPermit { limiter: crowd, address })
     }
@@ -46,9 +47,10 @@ impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let present = &self.limiter.open_connections;
         let mut present = present.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mine) = present.get_mut(&self.address) {
-            *mine -= 1;
-            if *mine == 0 {
+        if let Some(current) = present.get_mut(&self.address) {
+            *current -= 1;
+            if *current == 0 {
+                // Otherwise the map would grow with every address that ever connected.
                 present.remove(&self.address);
             }
         }
@@ -70,11 +72,11 @@ mod tests {
         assert!(seats.iter().all(Option::is_some));
         assert!(
             crowd.try_acquire(address(1)).is_none(),
-            "a third from one address"
+            "third connection of one address"
         );
         let other = crowd.try_acquire(address(2));
         assert!(other.is_some());
-        assert!(crowd.try_acquire(address(3)).is_none(), "a fourth in all");
+        assert!(crowd.try_acquire(address(3)).is_none(), "fourth connection in total");
     }
 
     #[test]
@@ -86,7 +88,7 @@ mod tests {
         assert!(crowd.try_acquire(address(2)).is_some());
         assert!(
             crowd.open_connections.lock().unwrap().is_empty(),
-            "addresses pile up"
+            "addresses without connections remain"
         );
     }
 

@@ -1,10 +1,10 @@
-//! Passes a request on to the sidecar that leads.
+//! Forwards a request to the leader's sidecar.
 //!
-//! The leader's sidecar has the host of its member's client URL and the port and scheme of this server: the sidecars of a
-//! cluster are configured alike. It is asked for its health first. A request that arrives with [`FORWARDED_HEADER`] is not
-//! passed on again, so two sidecars that take each other for the leader do not play ping-pong.
+//! The leader's sidecar has the host of its member's client URL, and the port and scheme of this server: the sidecars of
+//! a cluster have the same configuration. Its health is checked first. A request that arrives with [`FORWARDED_HEADER`]
+//! is not forwarded again: otherwise two sidecars that take each other for the leader would loop.
 //!
-//! As the peer, anything that keeps the leader from being found is a 405; what goes wrong after that is a 502 or 504.
+//! As in etcd-backup-restore, failing to find a healthy leader is a 405; a later failure is a 502 or 504.
 
 use std::error::Error as StdError;
 use std::io;
@@ -28,84 +28,78 @@ use super::lane::RequestQueue;
 use super::routes::HttpApp;
 use super::{LeaderTlsFiles, HttpLimits};
 
-/// Says that a request comes from a sidecar that does not lead.
+/// Marks a request as forwarded by another sidecar.
 pub const FORWARDED_HEADER: &str = "x-mainstay-forwarded";
 
-/// What of the leader's answer matters beside its body.
+/// Headers of the leader's response that are relayed.
 const RELAYED_HEADERS: [HeaderName; 3] = [ALLOW, CONTENT_TYPE, RETRY_AFTER];
 
-/// Why the leader is not found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaderError {
-    /// The member knows of none.
-    #[error("the cluster has no leader")]
+    #[error("etcd has no leader")]
     NoLeader,
-    /// The leader does not say where it is.
-    #[error("member {leader} leads and has no client URL")]
+    #[error("leader {leader} advertises no client URL")]
     NoClientUrl {
-        /// The leader.
         leader: MemberId,
     },
-    /// etcd could not be asked.
-    #[error("etcd cannot be asked who leads")]
+    #[error("failed to look up the leader in etcd")]
     Lookup {
-        /// Why.
         source: Box<dyn StdError + Send + Sync>,
     },
 }
 
-/// Knows where the leader is.
+/// Looks up the leader of etcd.
 #[async_trait]
 pub trait FindLeader: Send + Sync + 'static {
-    /// The first client URL the leader advertises.
+    /// The first client URL that the leader advertises.
     async fn find_leader_url(&self) -> Result<Url, LeaderError>;
 }
 
-/// Why a client for the leader cannot be made.
+/// Failure to build the HTTP client.
 #[derive(Debug, thiserror::Error)]
 enum LeaderClientError {
-    #[error("read {}", path.display())]
+    #[error("failed to read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is not usable", path.display())]
+    #[error("{} is not a valid PEM file", path.display())]
     Pem {
         path: PathBuf,
         source: reqwest::Error,
     },
-    #[error("make an HTTP client")]
+    #[error("failed to build the HTTP client")]
     Build { source: reqwest::Error },
 }
 
-/// Asks the leader's sidecar and passes its answer on.
+/// Sends the request to the leader's sidecar and relays its response.
 pub(super) async fn forward_to_leader(app: &HttpApp, lane: &RequestQueue, request: Request) -> Result<Response, ErrorResponse> {
     if request.headers().contains_key(FORWARDED_HEADER) {
         return Err(ErrorResponse::unavailable_here(
-            "this sidecar does not lead, and the request has been passed on once",
+            "this sidecar does not lead, and the request was already forwarded once",
         ));
     }
     let limits = &app.config.limits;
     let _active = lane.acquire(limits.queue_timeout).await?;
     let base = find_leader_sidecar(app).await?;
     let client = build_client(app).await.map_err(|error| {
-        warn!(error = %ErrorChain(&error), "the leader's sidecar cannot be spoken to");
-        ErrorResponse::unavailable_here("the leader's sidecar cannot be spoken to")
+        warn!(error = %ErrorChain(&error), "failed to set up the connection to the leader's sidecar");
+        ErrorResponse::unavailable_here("failed to set up the connection to the leader's sidecar")
     })?;
     check_health(&client, &base, limits).await?;
-    info!("a request for a snapshot is passed on to the leader's sidecar");
+    info!("forwarding snapshot request to the leader's sidecar");
     let asked = client
         .request(request.method().clone(), build_target_url(&base, &request))
         .header(FORWARDED_HEADER, "1")
         .timeout(limits.snapshot_timeout)
         .send();
-    let answer = asked.await.map_err(|error| to_gateway_error(&error))?;
-    relay_response(answer, limits.max_response_bytes).await
+    let response = asked.await.map_err(|error| to_gateway_error(&error))?;
+    relay_response(response, limits.max_response_bytes).await
 }
 
 /// Scheme, host and port of the leader's sidecar.
 async fn find_leader_sidecar(app: &HttpApp) -> Result<Url, ErrorResponse> {
     let asked = app.backend.leader_finder.find_leader_url();
     let found = timeout(app.config.limits.leader_timeout, asked).await;
-    let found = found.map_err(|_| ErrorResponse::unavailable_here("etcd does not say in time who leads"))?;
+    let found = found.map_err(|_| ErrorResponse::unavailable_here("leader lookup in etcd timed out"))?;
     let url = found.map_err(|error| ErrorResponse::unavailable_here(ErrorChain(&error).to_string()))?;
     let scheme = if app.config.tls.is_some() {
         "https"
@@ -113,7 +107,7 @@ async fn find_leader_sidecar(app: &HttpApp) -> Result<Url, ErrorResponse> {
         "http"
     };
     sidecar_url(&url, scheme, app.port)
-        .ok_or_else(|| ErrorResponse::unavailable_here(format!("the leader's client URL {url} has no host")))
+        .ok_or_else(|| ErrorResponse::unavailable_here(format!("client URL {url} of the leader has no host")))
 }
 
 fn sidecar_url(member: &Url, scheme: &str, port: u16) -> Option<Url> {
@@ -121,7 +115,7 @@ fn sidecar_url(member: &Url, scheme: &str, port: u16) -> Option<Url> {
     Url::parse(&format!("{scheme}://{host}:{port}/")).ok()
 }
 
-/// The same path and query there.
+/// Same path and query at the leader's sidecar.
 fn build_target_url(base: &Url, request: &Request) -> Url {
     let mut target = base.clone();
     target.set_path(request.uri().path());
@@ -134,53 +128,54 @@ async fn check_health(client: &Client, base: &Url, limits: &HttpLimits) -> Resul
     url.set_path("/healthz");
     let asked = client.get(url).timeout(limits.leader_timeout).send().await;
     match asked {
-        Ok(answer) if answer.status() == StatusCode::OK => Ok(()),
+        Ok(response) if response.status() == StatusCode::OK => Ok(()),
         Ok(_) => Err(ErrorResponse::unavailable_here("the leader's sidecar is not healthy")),
         Err(error) => {
-            warn!(error = %ErrorChain(&error), "the leader's sidecar does not tell its health");
+            warn!(error = %ErrorChain(&error), "health check of the leader's sidecar failed");
             Err(ErrorResponse::unavailable_here(
-                "the leader's sidecar does not tell its health",
+                "health check of the leader's sidecar failed",
             ))
         }
     }
 }
 
 fn to_gateway_error(error: &reqwest::Error) -> ErrorResponse {
-    warn!(error = %ErrorChain(error), "the leader's sidecar did not answer");
+    warn!(error = %ErrorChain(error), "request to the leader's sidecar failed");
     if error.is_timeout() {
-        let text = "the leader's sidecar takes longer than a request may";
+        let text = "request to the leader's sidecar timed out";
         ErrorResponse::new(StatusCode::GATEWAY_TIMEOUT, text)
     } else {
         ErrorResponse::new(
             StatusCode::BAD_GATEWAY,
-            "the leader's sidecar did not answer",
+            "request to the leader's sidecar failed",
         )
     }
 }
 
-/// The answer as it came, if it is no larger than allowed.
-async fn relay_response(mut answer: reqwest::Response, max_total: usize) -> Result<Response, ErrorResponse> {
+/// Relays a response of at most `max_total` bytes.
+async fn relay_response(mut received: reqwest::Response, max_total: usize) -> Result<Response, ErrorResponse> {
     let mut body = Vec::new();
-    while let Some(piece) = answer.chunk().await.map_err(|error| to_gateway_error(&error))? {
+    while let Some(piece) = received.chunk().await.map_err(|error| to_gateway_error(&error))? {
         if body.len() + piece.len() > max_total {
-            let text = "the answer of the leader's sidecar is too large";
+            let text = "response of the leader's sidecar is too large";
             return Err(ErrorResponse::new(StatusCode::BAD_GATEWAY, text));
         }
         body.extend_from_slice(&piece);
     }
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = answer.status();
+    *response.status_mut() = received.status();
     for name in RELAYED_HEADERS {
-        if let Some(value) = answer.headers().get(&name) {
+        if let Some(value) = received.headers().get(&name) {
             response.headers_mut().insert(name, value.clone());
         }
     }
     Ok(response)
 }
 
-/// A client made anew for each request: they are rare, and its files may have changed.
+/// A new client for each request: they are rare, and the certificate files may have changed.
 async fn build_client(app: &HttpApp) -> Result<Client, LeaderClientError> {
     let mut builder = Client::builder()
+        // A redirect or proxy would send the request to something that is not the leader's sidecar.
         .redirect(redirect::Policy::none())
         .no_proxy()
         .connect_timeout(app.config.limits.leader_timeout);

@@ -1,4 +1,4 @@
-//! One at a time, a few in line, the rest turned away.
+//! A bounded queue: one caller runs, a few wait, the others are rejected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// The line for one thing.
+/// The queue of one operation.
 #[derive(Clone, Debug)]
 pub(super) struct RequestQueue {
-    /// Places in line, the first of which is being served.
+    /// Slots of the running caller and of those that wait.
     slots: Arc<Semaphore>,
-    /// Whose turn it is.
+    /// Held by the running caller.
     active: Arc<Semaphore>,
 }
 
-/// It is the holder's turn until this is dropped.
+/// The turn of a caller; dropping it lets the next one run.
 #[derive(Debug)]
 pub(super) struct QueuePermit {
     _slot: OwnedSemaphorePermit,
     _active: OwnedSemaphorePermit,
 }
 
-/// There is no place in line, or the wait was too long.
+/// The queue is full, or the wait timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueFull;
 
 impl RequestQueue {
-    /// A line in which so many wait.
+    /// A queue with `waiting` slots besides the running caller.
     pub(super) fn new(waiting: usize) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(waiting.saturating_add(1))),
@@ -35,15 +35,15 @@ impl RequestQueue {
         }
     }
 
-    /// Waits for a turn, no longer than `patience`.
-    pub(super) async fn acquire(&self, patience: Duration) -> Result<QueuePermit, QueueFull> {
-        let place = Arc::clone(&self.slots).try_acquire_owned();
-        let place = place.map_err(|_| QueueFull)?;
-        let turn = timeout(patience, Arc::clone(&self.active).acquire_owned()).await;
-        let turn = turn.map_err(|_| QueueFull)?.map_err(|_| QueueFull)?;
+    /// Waits for a turn, at most `limit`. Fails at once if the queue is full.
+    pub(super) async fn acquire(&self, limit: Duration) -> Result<QueuePermit, QueueFull> {
+        let slot = Arc::clone(&self.slots).try_acquire_owned();
+        let slot = slot.map_err(|_| QueueFull)?;
+        let active = timeout(limit, Arc::clone(&self.active).acquire_owned()).await;
+        let active = active.map_err(|_| QueueFull)?.map_err(|_| QueueFull)?;
         Ok(QueuePermit {
-            _slot: place,
-            _active: turn,
+            _slot: slot,
+            _active: active,
         })
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(lane.acquire(QUEUE_TIMEOUT).await.unwrap_err(), QueueFull);
         drop(first);
         assert!(second.await.unwrap());
-        assert!(lane.acquire(QUEUE_TIMEOUT).await.is_ok(), "a place was lost");
+        assert!(lane.acquire(QUEUE_TIMEOUT).await.is_ok(), "a slot leaked");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Binds the port, on one address or on all.
+//! Binds the port, on one address or on all addresses.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::connections;
 use super::{HttpConfig, HttpBackend, HttpServeError};
 
-/// Sockets that listen and are not served yet.
+/// Bound sockets that are not served yet.
 #[derive(Debug)]
 pub struct Listeners {
     sockets: Vec<TcpListener>,
@@ -17,7 +17,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds what the configuration asks for.
+    /// Binds the configured address and port.
     pub async fn bind(config: &HttpConfig) -> Result<Self, HttpServeError> {
         let sockets = match config.listen_address {
             Some(address) => vec![bind_address((address, config.port).into()).await?],
@@ -28,12 +28,12 @@ impl Listeners {
         Ok(Self { sockets, port })
     }
 
-    /// The port that was bound.
+    /// The bound port: differs from the configured one if that is 0.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Answers until `cancel`, then lets requests under way finish for a while.
+    /// Serves until `cancel`, then gives requests in flight `drain_timeout` to finish.
     pub async fn serve(
         self,
         config: HttpConfig,
@@ -44,8 +44,8 @@ impl Listeners {
     }
 }
 
-/// All addresses of the machine. A v6 socket usually takes v4 as well; where it does not, or where there is no v6, a
-/// v4 socket does.
+/// Binds all addresses. An IPv6 socket usually accepts IPv4 as well; where it does not (`bindv6only`), or where IPv6 is
+/// unavailable, an IPv4 socket is bound.
 async fn bind_all(port: u16) -> Result<Vec<TcpListener>, HttpServeError> {
     let v4 = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
@@ -57,7 +57,7 @@ async fn bind_all(port: u16) -> Result<Vec<TcpListener>, HttpServeError> {
     let port = first.local_addr().map_or(port, |address| address.port());
     match TcpListener::bind(v4(port)).await {
         Ok(second) => Ok(vec![first, second]),
-        // The first one has it.
+        // The IPv6 socket accepts IPv4 as well.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(vec![first]),
         Err(source) => Err(HttpServeError::Bind {
             address: v4(port),
@@ -66,7 +66,7 @@ async fn bind_all(port: u16) -> Result<Vec<TcpListener>, HttpServeError> {
     }
 }
 
-/// A machine without v6 says either that it has no such address or that it knows no such family.
+/// Without IPv6 the kernel reports an unavailable address or an unsupported address family.
 fn is_ipv6_unavailable(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,21 +1,21 @@
-//! Answers over HTTP: health, metrics, status, and snapshots on demand.
+//! HTTP server: health, metrics, status, and on-demand snapshots.
 //!
 //! ```text
-//! listen ─► crowd ─► tls ─► gate ─► routes ┬─ /healthz /readyz /metrics /status    from what is known
-//!  bind     caps    reload  auth,          └─ /snapshot/full|delta|latest ┬─ leads ─► lane ─► snapshotter
+//! listen ─► crowd ─► tls ─► gate ─► routes ┬─ /healthz /readyz /metrics /status    from the shared state
+//!  bind     caps    reload  auth,          └─ /snapshot/full|delta|latest ┬─ leader ─► lane ─► snapshotter
 //!                           limits                                        └─ else ──► the leader's sidecar
 //! ```
 //!
-//! **Comes in**: requests of kubelets, Prometheus, controllers, people; some of them slow, some hostile. **Goes out**: the
-//! peer's paths, status codes and JSON, and `/readyz` and `/status` beside them.
+//! **Input**: requests of kubelets, Prometheus, controllers and users; some of them slow, some hostile. **Output**: the
+//! paths, status codes and JSON of etcd-backup-restore, plus `/readyz` and `/status`.
 //!
-//! **Holds**: a failing backup never makes this sidecar unready. Connections are counted, in all and by address;
-//! a request line, its headers, a handshake and an unread answer each have a deadline; a request body is never read.
-//! Snapshots of one kind are taken one at a time, a few callers wait, the rest are told to come back. A request is
-//! forwarded to the leader at most once.
+//! **Invariants**: a failing backup never makes this sidecar unready. Connections are limited in total and per address.
+//! Request line and headers, the TLS handshake and an unread response each have a deadline; a request body is never read.
+//! Snapshots of one kind are taken one at a time; a few callers wait, the others get 503 with `Retry-After`. A request
+//! is forwarded to the leader at most once.
 //!
-//! **Client certificates**: with `--server-client-ca`, `/snapshot/*` and `/status` answer only callers whose certificate that
-//! authority signed (else 403). `/healthz`, `/readyz` and `/metrics` answer everybody: kubelets have no certificate.
+//! **Client certificates**: with `--server-client-ca`, `/snapshot/*` and `/status` require a client certificate of that
+//! CA (else 403). `/healthz`, `/readyz` and `/metrics` do not: kubelets have no client certificate.
 
 mod answer;
 mod args;
@@ -48,88 +48,87 @@ pub use delegate::{FORWARDED_HEADER, FindLeader, LeaderError};
 pub use listen::Listeners;
 pub use tls::TlsError;
 
-/// How requests are answered.
+/// Configuration of the HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
-    /// The address to listen on; all of the machine, v4 and v6, when there is none.
+    /// Address to listen on; `None`: all addresses, IPv4 and IPv6.
     pub listen_address: Option<IpAddr>,
-    /// The port; 0 takes a free one.
+    /// 0 binds any free port.
     pub port: u16,
-    /// Certificates; plain HTTP when there are none.
+    /// `None`: plain HTTP.
     pub tls: Option<ServerTlsFiles>,
-    /// How a snapshot may be asked for.
+    /// Methods that trigger a snapshot.
     pub snapshot_methods: SnapshotMethods,
-    /// How the leader's sidecar is spoken to.
+    /// TLS of requests to the leader's sidecar.
     pub leader_tls: LeaderTlsFiles,
-    /// What one client, or all of them, can take.
     pub limits: HttpLimits,
 }
 
-/// Files of the server's certificates. They are read again when they change.
+/// Certificate files of the server, PEM. They are reloaded when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTlsFiles {
-    /// Certificate chain, PEM.
+    /// Certificate chain.
     pub certificate: PathBuf,
-    /// Its private key, PEM.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// Authorities of client certificates, PEM; without it nobody needs one.
+    /// CAs of client certificates; `None`: no path requires one.
     pub client_ca: Option<PathBuf>,
 }
 
-/// The methods that take a snapshot.
+/// Methods that trigger a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SnapshotMethods {
-    /// GET and POST: clients of the peer use GET.
+    /// GET and POST: clients of etcd-backup-restore use GET.
     #[default]
     GetOrPost,
-    /// POST only, so that nothing that follows links takes one.
+    /// POST only, so that a crawler or browser that follows links triggers none.
     PostOnly,
 }
 
-/// How a sidecar that does not lead speaks to the one that does. Used only when this server has TLS itself: the sidecars of
-/// a cluster are configured alike.
+/// TLS files for requests to the leader's sidecar. Used only if this server uses TLS itself: the sidecars of a cluster
+/// have the same configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderTlsFiles {
-    /// Authorities that sign the certificates of sidecars, PEM; those of the machine when there is none.
+    /// CAs of the sidecars' certificates, PEM; `None`: the system's CAs.
     pub ca: Option<PathBuf>,
-    /// Certificate and key to show to the leader.
+    /// Client certificate and key, PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// What clients can take. The defaults serve a cluster of seven and whoever watches it, and cost a few MB at most.
+/// Limits on clients. The defaults suffice for a cluster of seven members and its monitoring, and cost a few MB at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Connections at a time.
+    /// Concurrent connections.
     pub max_connections: usize,
-    /// Connections at a time from one address, so that one client cannot take them all.
+    /// Concurrent connections of one address, so that one client cannot use up all of them.
     pub max_connections_per_address: usize,
-    /// Requests for metrics and status that are answered at the same time.
+    /// Concurrent requests for metrics and status.
     pub max_requests: usize,
-    /// Callers that may wait for a snapshot of one kind while another is taken.
+    /// Callers that may wait while a snapshot of the same kind is taken.
     pub max_waiting: usize,
-    /// How long they wait.
+    /// Maximum wait of such a caller.
     pub queue_timeout: Duration,
-    /// How long a TLS handshake may take.
+    /// Timeout of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// How long request line and headers may take, from the connection or from the answer before.
+    /// Timeout for request line and headers, from the connection or the previous response on.
     pub header_timeout: Duration,
-    /// How long a client may leave a piece of an answer unread.
+    /// Time a client may leave part of a response unread.
     pub write_timeout: Duration,
-    /// How long a snapshot on demand may take before its caller is told that it goes on without them.
+    /// Time after which the caller of an on-demand snapshot gets 504; the snapshot continues.
     pub snapshot_timeout: Duration,
-    /// How long listing the store may take.
+    /// Timeout for listing the store.
     pub list_timeout: Duration,
-    /// How long finding the leader, and asking for its health, may take.
+    /// Timeout for finding the leader, and for checking the health of its sidecar.
     pub leader_timeout: Duration,
-    /// How long requests under way may go on when the process stops.
+    /// Time for requests in flight to finish when the process stops.
     pub drain_timeout: Duration,
-    /// Bytes of request line and headers together, at least 8192.
+    /// Bytes of request line and headers together; hyper requires at least 8192.
     pub max_header_bytes: usize,
-    /// Headers of a request.
+    /// Number of headers of a request.
     pub max_headers: usize,
-    /// The largest body a request may announce; it is not read in any case.
+    /// Largest `Content-Length` of a request; the body is never read.
     pub max_body_bytes: u64,
-    /// The largest answer of the leader that is passed on.
+    /// Largest response of the leader's sidecar that is relayed.
     pub max_response_bytes: usize,
 }
 
@@ -169,27 +168,21 @@ impl Default for HttpConfig {
     }
 }
 
-/// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpServeError {
-    /// The address cannot be had.
-    #[error("listen on {address}")]
+    #[error("failed to listen on {address}")]
     Bind {
-        /// Which.
         address: SocketAddr,
-        /// Why.
         source: io::Error,
     },
-    /// The certificates cannot be used.
-    #[error("load the certificates of the HTTP server")]
+    #[error("failed to load the certificates of the HTTP server")]
     Tls {
-        /// Which and why.
         source: TlsError,
     },
 }
 
-/// Listens and answers until `cancel`, then lets requests under way finish for a while.
+/// Listens and serves until `cancel`, then gives requests in flight `drain_timeout` to finish.
 #[expect(clippy::too_many_arguments, reason = "each is one part of the sidecar")]
 pub async fn serve(
     config: HttpConfig,
@@ -209,15 +202,11 @@ pub async fn serve(
     listeners.serve(config, parts, cancel).await
 }
 
-/// What answers are made of.
+/// Parts of the sidecar that handlers use.
 #[derive(Clone)]
 pub struct HttpBackend {
-    /// What the sidecar knows.
     pub state_rx: StateReceiver,
-    /// Who takes snapshots.
     pub snapshotter: Arc<dyn Snapshotter>,
-    /// Who knows the leader.
     pub leader_finder: Arc<dyn FindLeader>,
-    /// What is measured.
     pub metrics: SidecarMetrics,
 }

@@ -1,4 +1,5 @@
-//! The JSON of answers. Snapshots have the peer's fields, one of them misspelt as the peer has it.
+//! The JSON of responses. Snapshots have the fields of etcd-backup-restore, including its misspelling of
+//! `immutabilityExpriyTime`.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use serde::Serialize;
 
 use crate::state::{MemberStatus, SidecarRole, SidecarState, StoredSnapshot, BackupFailure};
 
-/// How Go writes a time that was never set.
+/// Go's JSON form of a zero time.
 const GO_ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
-/// A snapshot as the peer's clients read it.
+/// A snapshot in the JSON that clients of etcd-backup-restore read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SnapshotResponse {
@@ -37,7 +38,7 @@ pub(super) struct SnapshotResponse {
 impl SnapshotResponse {
     fn new(name: &SnapshotName, key: &str, layout: LayoutVersion) -> Self {
         let text = name.to_string();
-        // The key as found: a name may have been written with other padding than we would.
+        // The listed key, not `name.to_string()`: another writer may have padded the revisions differently.
         let (folder, snap_name) = key.rsplit_once('/').unwrap_or(("", &text));
         let (prefix, snap_dir) = match layout {
             LayoutVersion::V2 => (folder, ""),
@@ -76,7 +77,7 @@ impl From<&SnapshotObject> for SnapshotResponse {
     }
 }
 
-/// The newest full snapshot and the deltas behind it.
+/// The latest full snapshot and the deltas based on it; `null` for none, as etcd-backup-restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LatestResponse {
@@ -97,7 +98,7 @@ impl From<&Catalogue> for LatestResponse {
     }
 }
 
-/// What `/status` tells.
+/// Response of `/status`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StatusResponse {
@@ -116,7 +117,7 @@ pub(super) struct StatusResponse {
     trouble: Option<FailureInfo>,
 }
 
-/// What the own member said last.
+/// Last reported status of this sidecar's member.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EtcdInfo {
@@ -125,7 +126,7 @@ struct EtcdInfo {
     details: Option<MemberInfo>,
 }
 
-/// See [`Etcd`].
+/// Absent until the member reported once.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct MemberInfo {
@@ -148,7 +149,7 @@ struct StoreInfo {
     is_configured: bool,
 }
 
-/// How far the capture is behind etcd, while leading.
+/// Lag of the capture since etcd; only while leading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CaptureLag {
@@ -165,8 +166,8 @@ struct FailureInfo {
 }
 
 impl StatusResponse {
-    pub(super) fn new(known: SidecarState, now: Timestamp, uptime: Duration) -> Self {
-        let lag = CaptureLag::new(&known, now);
+    pub(super) fn new(state: SidecarState, now: Timestamp, uptime: Duration) -> Self {
+        let lag = CaptureLag::new(&state, now);
         let SidecarState {
             role: standing,
             member_status,
@@ -176,11 +177,11 @@ impl StatusResponse {
             captured_at,
             last_full,
             last_delta,
-            deltas_since_full: _, // told in the Lease
+            deltas_since_full: _, // published in the Lease instead
             delta_checked_at,
             is_full_running: full_under_way,
             failure: trouble,
-        } = known;
+        } = state;
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: uptime.as_secs(),
@@ -205,14 +206,14 @@ impl StatusResponse {
 }
 
 impl CaptureLag {
-    fn new(known: &SidecarState, now: Timestamp) -> Option<Self> {
-        let (captured, observed) = (known.captured?, known.member_status.as_ref()?);
+    fn new(state: &SidecarState, now: Timestamp) -> Option<Self> {
+        let (captured, observed) = (state.captured?, state.member_status.as_ref()?);
         let revisions = observed.revision.0.saturating_sub(captured.0).max(0);
-        let waited = |at: Timestamp| now.duration_since(at).as_secs_f64().max(0.0);
-        let behind = known.captured_at.filter(|_| revisions > 0);
+        let elapsed = |at: Timestamp| now.duration_since(at).as_secs_f64().max(0.0);
+        let since = state.captured_at.filter(|_| revisions > 0);
         Some(Self {
             revisions,
-            seconds: behind.map_or(0.0, waited),
+            seconds: since.map_or(0.0, elapsed),
         })
     }
 }
@@ -316,28 +317,28 @@ mod tests {
     #[test]
     fn lag_is_counted_while_there_is_something_to_capture() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let mut known = SidecarState {
+        let mut state = SidecarState {
             captured: Some(Revision(90)),
             captured_at: Some(at(100)),
             ..SidecarState::default()
         };
-        assert_eq!(CaptureLag::new(&known, at(130)), None, "etcd said nothing yet");
+        assert_eq!(CaptureLag::new(&state, at(130)), None, "no status of etcd yet");
         let observed = |revision| MemberStatus {
             revision: Revision(revision),
             observed_at: at(129),
             ..MemberStatus::default()
         };
-        known.member_status = Some(observed(100));
-        let behind = CaptureLag {
+        state.member_status = Some(observed(100));
+        let lag = CaptureLag {
             revisions: 10,
             seconds: 30.0,
         };
-        assert_eq!(CaptureLag::new(&known, at(130)), Some(behind));
-        known.member_status = Some(observed(90));
-        let even = CaptureLag {
+        assert_eq!(CaptureLag::new(&state, at(130)), Some(lag));
+        state.member_status = Some(observed(90));
+        let no_lag = CaptureLag {
             revisions: 0,
             seconds: 0.0,
         };
-        assert_eq!(CaptureLag::new(&known, at(130)), Some(even));
+        assert_eq!(CaptureLag::new(&state, at(130)), Some(no_lag));
     }
 }

@@ -1,4 +1,4 @@
-//! Which path is answered by whom, and what every request passes on its way there.
+//! Routes, and the checks that every request passes first: body size, client certificate, method, concurrency.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,23 +20,22 @@ use super::lane::RequestQueue;
 use super::{HttpConfig, HttpBackend, SnapshotMethods, health, snapshots};
 use crate::metrics::{OTHER_ROUTE, ROUTES};
 
-/// What is known about who asks.
+/// Identity of the client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Nothing.
+    /// Presented no certificate.
     Anonymous,
-    /// Showed a certificate of an authority we trust.
+    /// Presented a certificate of a configured CA.
     Authenticated,
 }
 
-/// What handlers share.
+/// State that handlers share.
 #[derive(Clone)]
 pub(super) struct HttpApp(Arc<AppState>);
 
-/// See [`HttpApp`].
 pub(super) struct AppState {
     pub(super) config: HttpConfig,
-    /// The port this server has, and so its siblings.
+    /// Port of this server, and so of the other sidecars.
     pub(super) port: u16,
     pub(super) backend: HttpBackend,
     pub(super) queues: RequestQueues,
@@ -45,7 +44,7 @@ pub(super) struct AppState {
     request_slots: Semaphore,
 }
 
-/// One line for each thing that costs something.
+/// One queue for each expensive operation.
 pub(super) struct RequestQueues {
     pub(super) full: RequestQueue,
     pub(super) delta: RequestQueue,
@@ -80,7 +79,7 @@ impl HttpApp {
         }))
     }
 
-    /// Lets a request in, or says why not.
+    /// Checks a request before it is routed.
     fn admit(
         &self,
         route: &str,
@@ -89,26 +88,26 @@ impl HttpApp {
         let length = request.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if length > Some(self.config.limits.max_body_bytes) {
-            let text = "no path here takes a body of that size";
+            let text = "request body too large";
             return Err(ErrorResponse::new(StatusCode::PAYLOAD_TOO_LARGE, text));
         }
         if self.is_guarded(route)
             && request.extensions().get::<Caller>() != Some(&Caller::Authenticated)
         {
-            let text = "a client certificate is required here";
+            let text = "client certificate required";
             return Err(ErrorResponse::new(StatusCode::FORBIDDEN, text));
         }
         self.check_method(route, request.method())?;
-        // Health costs nothing and must be told always; snapshots have lines of their own.
+        // Probes are cheap and must be answered under load; snapshots have their own queues.
         if route.ends_with('z') || route.starts_with("/snapshot/") {
             return Ok(None);
         }
         let permit = self.request_slots.try_acquire();
-        let busy = || ErrorResponse::busy("too many requests at the same time");
+        let busy = || ErrorResponse::busy("too many concurrent requests");
         permit.map(Some).map_err(|_| busy())
     }
 
-    /// What takes a snapshot takes few methods. The router would let HEAD pass for GET, and a HEAD must change nothing.
+    /// Restricts the methods that trigger a snapshot. axum routes HEAD to the GET handler, and HEAD must not have effects.
     fn check_method(&self, route: &str, method: &Method) -> Result<(), ErrorResponse> {
         if !matches!(route, "/snapshot/full" | "/snapshot/delta") || method == Method::POST {
             return Ok(());
@@ -120,15 +119,15 @@ impl HttpApp {
         }
     }
 
-    /// Whether a path needs a client certificate.
+    /// Whether a path requires a client certificate.
     fn is_guarded(&self, route: &str) -> bool {
         let tls = self.config.tls.as_ref();
-        let authority = tls.and_then(|files| files.client_ca.as_ref());
-        authority.is_some() && (route == "/status" || route.starts_with("/snapshot/"))
+        let client_ca = tls.and_then(|files| files.client_ca.as_ref());
+        client_ca.is_some() && (route == "/status" || route.starts_with("/snapshot/"))
     }
 }
 
-/// Everything that is served.
+/// All routes.
 pub(super) fn build_router(app: HttpApp) -> Router {
     Router::new()
         .route("/healthz", get(health::healthz))
@@ -147,7 +146,7 @@ pub(super) fn build_router(app: HttpApp) -> Router {
         .with_state(app)
 }
 
-/// What every request passes.
+/// Checks and counts every request, and sets the security headers.
 async fn handle_request(State(app): State<HttpApp>, request: Request, next: Next) -> Response {
     let route = route_label(request.uri().path());
     let mut response = match app.admit(route, &request) {
@@ -168,17 +167,17 @@ async fn handle_request(State(app): State<HttpApp>, request: Request, next: Next
     response
 }
 
-/// A path as metrics name it.
+/// Label of a path in metrics. Unknown paths share one label, so that clients cannot create series.
 fn route_label(path: &str) -> &'static str {
     let known = ROUTES.into_iter().find(|route| *route == path);
     known.unwrap_or(OTHER_ROUTE)
 }
 
 async fn not_found() -> ErrorResponse {
-    ErrorResponse::new(StatusCode::NOT_FOUND, "there is nothing at this path")
+    ErrorResponse::new(StatusCode::NOT_FOUND, "path not found")
 }
 
-/// The methods that would be right are added by the router.
+/// The router adds the `Allow` header.
 async fn method_not_allowed() -> ErrorResponse {
     ErrorResponse::wrong_method(None)
 }

@@ -1,4 +1,4 @@
-//! Snapshots on demand: taken here by the one that leads, asked of the leader's sidecar by the others.
+//! On-demand snapshots: the leading sidecar takes them, the others forward the request to it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::routes::HttpApp;
 use crate::ask::{SnapshotRequestError, Finality};
 use crate::state::{SidecarRole, StoredSnapshot};
 
-/// `?final=…`
+/// Query parameters: `?final=…`
 #[derive(Debug, Deserialize)]
 pub(super) struct FullSnapshotQuery {
     #[serde(default, rename = "final")]
@@ -26,47 +26,48 @@ pub(super) struct FullSnapshotQuery {
 }
 
 impl FullSnapshotQuery {
-    /// The words Go takes for booleans; nothing is false.
+    /// Accepts what Go's `strconv.ParseBool` does, as etcd-backup-restore; absent means false.
     fn parse_finality(&self) -> Result<Finality, ErrorResponse> {
         match self.is_final.as_str() {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Finality::Final),
             "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Finality::Ordinary),
             _ => Err(ErrorResponse::new(
                 StatusCode::BAD_REQUEST,
-                "final is neither true nor false",
+                "invalid query parameter final: must be true or false",
             )),
         }
     }
 }
 
-/// Who has to answer.
+/// Sidecar that has to serve the request.
 enum RequestTarget {
     Local,
     Leader,
 }
 
 fn choose_target(app: &HttpApp) -> Result<RequestTarget, ErrorResponse> {
-    let known = app.backend.state_rx.borrow();
-    match known.role {
-        _ if !known.has_store => Err(SnapshotRequestError::NoStore.into()),
+    let state = app.backend.state_rx.borrow();
+    match state.role {
+        _ if !state.has_store => Err(SnapshotRequestError::NoStore.into()),
         SidecarRole::Leader => Ok(RequestTarget::Local),
         SidecarRole::Unknown | SidecarRole::Learner | SidecarRole::Follower => Ok(RequestTarget::Leader),
     }
 }
 
-/// Takes a full snapshot.
+/// `/snapshot/full`.
 pub(super) async fn take_full(
     State(app): State<HttpApp>,
-    lock_request: Result<Query<FullSnapshotQuery>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<FullSnapshotQuery>, axum::extract::rejection::QueryRejection>,
     request: Request,
 ) -> Result<Response, ErrorResponse> {
-    let Query(lock_request) =
-        lock_request.map_err(|error| ErrorResponse::new(StatusCode::BAD_REQUEST, error.body_text()))?;
-    let finality = lock_request.parse_finality()?;
+    let Query(query) =
+        query.map_err(|error| ErrorResponse::new(StatusCode::BAD_REQUEST, error.body_text()))?;
+    // Checked before forwarding, so that a bad request does not reach the leader.
+    let finality = query.parse_finality()?;
     if let RequestTarget::Leader = choose_target(&app)? {
         return delegate::forward_to_leader(&app, &app.queues.full, request).await;
     }
-    info!("a full snapshot was asked for");
+    info!("full snapshot requested");
     let snapshots = app.backend.snapshotter.clone();
     let work = async move { snapshots.take_full(finality).await };
     let limit = app.config.limits.snapshot_timeout;
@@ -74,7 +75,7 @@ pub(super) async fn take_full(
     Ok(Json(SnapshotResponse::from(&stored)).into_response())
 }
 
-/// Stores what was captured; `null` when nothing was.
+/// `/snapshot/delta`: uploads the captured events; `null` if there are none.
 pub(super) async fn take_delta(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
     if let RequestTarget::Leader = choose_target(&app)? {
         return delegate::forward_to_leader(&app, &app.queues.delta, request).await;
@@ -86,7 +87,7 @@ pub(super) async fn take_delta(State(app): State<HttpApp>, request: Request) -> 
     Ok(Json(stored.as_ref().map(SnapshotResponse::from)).into_response())
 }
 
-/// Lists the store.
+/// `/snapshot/latest`: lists the store.
 pub(super) async fn list_latest(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
     if let RequestTarget::Leader = choose_target(&app)? {
         return delegate::forward_to_leader(&app, &app.queues.list, request).await;
@@ -98,8 +99,8 @@ pub(super) async fn list_latest(State(app): State<HttpApp>, request: Request) ->
     Ok(Json(latest).into_response())
 }
 
-/// Does the work when its turn has come. It goes on, and keeps its turn, when the caller goes away or has waited
-/// long enough: half a snapshot is of no use to anybody.
+/// Runs `work` when its turn in the queue comes. The work continues, and keeps its turn, if the caller disconnects or
+/// times out: otherwise a short client timeout would abort every snapshot of a large etcd.
 async fn run_queued<T: Send + 'static>(
     app: &HttpApp,
     lane: &RequestQueue,
@@ -117,7 +118,7 @@ async fn run_queued<T: Send + 'static>(
         Ok(Ok(done)) => Ok(done?),
         Ok(Err(_)) => Err(SnapshotRequestError::Aborted.into()),
         Err(_) => {
-            let text = "it takes longer than a request may, and goes on";
+            let text = "still running after the request timeout; continues in the background";
             Err(ErrorResponse::new(StatusCode::GATEWAY_TIMEOUT, text))
         }
     }

@@ -1,7 +1,7 @@
-//! A connection whose peer must read: bytes that stay unsent too long end it.
+//! Write timeout: ends a connection whose client does not read the response.
 //!
-//! The clock starts when a write cannot go on and stops when all that was to be written is gone (a flush),
-//! so a client that takes a byte now and then gains nothing.
+//! The timer starts when a write blocks and stops at the next completed flush, so a client that reads a byte now and
+//! then does not reset it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The connection below and the patience with it.
+/// A connection with a write timeout.
 #[derive(Debug)]
 pub(super) struct WriteTimeout<S> {
     inner: S,
@@ -28,7 +28,7 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    /// Passes a result on, unless it is "not yet" for too long.
+    /// Returns `result`, or `TimedOut` if it has been pending for too long.
     fn check_deadline<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_byte_now_and_then_does_not_help() {
         let (near, mut far) = duplex(4);
-        let sip = tokio::spawn(async move {
+        let slow_reader = tokio::spawn(async move {
             loop {
                 sleep(Duration::from_secs(20)).await;
                 if far.read_u8().await.is_err() {
@@ -126,7 +126,7 @@ mod tests {
         let error = WriteTimeout::new(near, WRITE_TIMEOUT).write_all(&[0; 1000]).await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed().as_secs(), 30);
-        timeout(Duration::from_mins(10), sip)
+        timeout(Duration::from_mins(10), slow_reader)
             .await
             .unwrap()
             .unwrap();
@@ -136,12 +136,12 @@ mod tests {
     async fn a_reader_who_keeps_up_is_never_cut_off() {
         let (near, mut far) = duplex(4);
         let reader = tokio::spawn(async move {
-            let mut taken = 0;
+            let mut count = 0;
             while far.read_u8().await.is_ok() {
-                taken += 1;
+                count += 1;
                 sleep(Duration::from_secs(1)).await;
             }
-            taken
+            count
         });
         let mut near = WriteTimeout::new(near, WRITE_TIMEOUT);
         for _ in 0..20 {

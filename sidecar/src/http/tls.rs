@@ -1,7 +1,7 @@
-//! The server's certificates, read again when their files change.
+//! The server's certificates, reloaded when their files change.
 //!
-//! Files are looked at when a connection arrives, at most once a second. A pair that cannot be used (half written,
-//! not matching, empty) is reported once and left aside: connections go on with the pair before it.
+//! The files are checked when a connection arrives, at most once a second. If they are invalid (half written, not
+//! matching, empty), that is logged once and connections continue with the previous certificates.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,81 +20,58 @@ use tracing::{info, warn};
 
 use super::ServerTlsFiles;
 
-/// How often the files are looked at, at most.
+/// Minimum interval between two checks of the files.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// More than any chain or bundle needs.
+/// Larger than any certificate chain or CA bundle; bounds the memory if a path is wrong.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read.
-    #[error("read {}", path.display())]
+    #[error("failed to read {}", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// A file is too large to be what it should be.
-    #[error("{} has more than {MAX_FILE_BYTES} bytes", path.display())]
+    #[error("{} is larger than {MAX_FILE_BYTES} bytes", path.display())]
     TooLarge {
-        /// Which.
         path: PathBuf,
     },
-    /// A file is not PEM, or not of this kind.
-    #[error("{} holds no readable {what}", path.display())]
+    #[error("{} contains no valid PEM {what}", path.display())]
     Pem {
-        /// Which.
         path: PathBuf,
-        /// What it should hold.
+        /// Expected content.
         what: &'static str,
-        /// Why.
         source: pem::Error,
     },
-    /// A file has no certificate in it.
-    #[error("{} holds no certificate", path.display())]
+    #[error("{} contains no certificate", path.display())]
     NoCertificate {
-        /// Which.
         path: PathBuf,
     },
-    /// The certificate and the key do not make a server.
-    #[error("{} and {} are no pair", certificate.display(), key.display())]
+    #[error("certificate {} does not match key {}", certificate.display(), key.display())]
     Pair {
-        /// The certificate.
         certificate: PathBuf,
-        /// The key.
         key: PathBuf,
-        /// Why.
         source: rustls::Error,
     },
-    /// An authority of client certificates is not one.
-    #[error("{} holds an authority that cannot be used", path.display())]
+    #[error("{} contains an invalid CA certificate", path.display())]
     ClientCa {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: rustls::Error,
     },
-    /// The authorities do not make a verifier.
-    #[error("{} cannot verify client certificates", path.display())]
+    #[error("failed to build a client certificate verifier from {}", path.display())]
     Verifier {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: VerifierBuilderError,
     },
-    /// The library has none of the protocol versions.
-    #[error("no usable version of TLS")]
+    #[error("no supported TLS version")]
     Versions {
-        /// Why.
         source: rustls::Error,
     },
 }
 
-/// What a file looked like: changes with every way of replacing it.
+/// Metadata of a file; every way of replacing the file changes it, including the symlink swap of a Secret volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStat {
     inode: (u64, u64),
@@ -103,10 +80,10 @@ struct FileStat {
     size: u64,
 }
 
-/// How all files looked; `None` for one that is not there.
+/// Metadata of all files; `None` for a missing one.
 type FileStats = [Option<FileStat>; 3];
 
-/// The certificates in use.
+/// The current certificates and their files.
 #[derive(Debug)]
 pub(super) struct ServerCertificates {
     files: ServerTlsFiles,
@@ -116,15 +93,15 @@ pub(super) struct ServerCertificates {
 #[derive(Debug)]
 struct LoadedCertificates {
     config: Arc<ServerConfig>,
-    /// How the files looked when `config` was made of them.
+    /// Metadata of the files that `config` was built from.
     stats: FileStats,
-    /// How they looked when they could not be used, so that it is said once.
+    /// Metadata of files that were invalid, so that this is logged once.
     rejected: Option<FileStats>,
     checked_at: Instant,
 }
 
 impl ServerCertificates {
-    /// Reads the files for the first time; here, unlike later, nothing can take the place of a broken pair.
+    /// Loads the files. Fails if they are invalid: unlike in a reload there are no previous certificates to fall back to.
     pub(super) fn load(files: ServerTlsFiles) -> Result<Self, TlsError> {
         let looks = stat_files(&files);
         let held = LoadedCertificates {
@@ -137,19 +114,19 @@ impl ServerCertificates {
         Ok(Self { files, loaded: held })
     }
 
-    /// What a connection that arrives now gets.
+    /// Configuration for a new connection; checks the files first if a check is due.
     pub(super) async fn current_config(self: &Arc<Self>) -> Arc<ServerConfig> {
         if self.is_check_due() {
             let this = Arc::clone(self);
             let checked = tokio::task::spawn_blocking(move || this.reload_if_changed());
             if let Err(error) = checked.await {
-                warn!(error = %error, "checking the certificates was interrupted");
+                warn!(error = %error, "certificate check did not finish");
             }
         }
         Arc::clone(&self.lock().config)
     }
 
-    /// Whether nobody looked for a while; who is told so has to.
+    /// Whether a check is due. Marks it as done, so that one of many concurrent connections does it.
     fn is_check_due(&self) -> bool {
         let mut held = self.lock();
         let is_due = held.checked_at.elapsed() >= RECHECK_INTERVAL;
@@ -159,7 +136,8 @@ impl ServerCertificates {
         is_due
     }
 
-    /// Looks at the files, and reads them if they changed. One that changes while it is read looks different next time.
+    /// Reloads the files if they changed. The metadata is read first: a file that changes during the reload differs again
+    /// at the next check.
     fn reload_if_changed(&self) {
         let looks = stat_files(&self.files);
         if self.lock().stats == looks {
@@ -171,13 +149,13 @@ impl ServerCertificates {
                 held.config = Arc::new(config);
                 held.stats = looks;
                 held.rejected = None;
-                info!("the certificates of the HTTP server were reloaded");
+                info!("certificates of the HTTP server reloaded");
             }
             Err(error) => {
                 let mut held = self.lock();
                 if held.rejected != Some(looks) {
                     held.rejected = Some(looks);
-                    warn!(error = %ErrorChain(&error), "new certificates cannot be used, the old ones stay");
+                    warn!(error = %ErrorChain(&error), "invalid certificates, keeping the previous ones");
                 }
             }
         }
@@ -227,7 +205,8 @@ fn read_config(files: &ServerTlsFiles) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// Checks a certificate that is shown, and lets callers without one in: which paths they reach is decided there.
+/// Verifies the client certificate if one is presented. Clients without one may connect: `routes` checks per path,
+/// because kubelet's probes come without.
 fn build_verifier(
     path: &Path,
     provider: Arc<CryptoProvider>,

@@ -1,5 +1,5 @@
-//! Flags about Kubernetes. Names and defaults up to `--delta-snapshot-lease-name` are those of the tool this
-//! one replaces; the rest is ours.
+//! Flags about Kubernetes. Names and defaults up to `--delta-snapshot-lease-name` are those of
+//! etcd-backup-restore; the others are our own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,27 +10,28 @@ use jiff::SignedDuration;
 use super::connection::KubeAccess;
 use super::heartbeat::LeaseConfig;
 
-/// Leases and coordination.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct KubernetesArgs {
-    /// Renew the lease of this member, which tells the controller that it lives and what it is
+    /// Renew the Lease of this member
+    ///
+    /// The controller reads the member's health and role from it.
     #[arg(long, env = "MAINSTAY_ENABLE_MEMBER_LEASE_RENEWAL", value_name = "BOOL",
         action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
     pub enable_member_lease_renewal: bool,
 
-    /// Record the revisions of the newest snapshots in leases
+    /// Record the revisions of the latest snapshots in Leases
     #[arg(long, env = "MAINSTAY_ENABLE_SNAPSHOT_LEASE_RENEWAL", value_name = "BOOL",
         action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
     pub enable_snapshot_lease_renewal: bool,
 
-    /// Time between two renewals of the member's lease when nothing changes
+    /// Renewal interval of the member Lease, at least 1s
     #[arg(long, env = "MAINSTAY_K8S_HEARTBEAT_DURATION", value_name = "DURATION",
         default_value = "30s", value_parser = parse_heartbeat)]
     pub k8s_heartbeat_duration: Duration,
 
-    /// Lease that holds the revision of the newest full snapshot
+    /// Name of the Lease that records the latest full snapshot
     #[arg(
         long,
         env = "MAINSTAY_FULL_SNAPSHOT_LEASE_NAME",
@@ -39,7 +40,7 @@ pub struct KubernetesArgs {
     )]
     pub full_snapshot_lease_name: String,
 
-    /// Lease that holds the revision of the newest delta snapshot
+    /// Name of the Lease that records the latest delta snapshots
     #[arg(
         long,
         env = "MAINSTAY_DELTA_SNAPSHOT_LEASE_NAME",
@@ -48,53 +49,51 @@ pub struct KubernetesArgs {
     )]
     pub delta_snapshot_lease_name: String,
 
-    /// ConfigMap through which this etcd's parties coordinate; retention leaves alone what is pinned in it
+    /// Name of the coordination ConfigMap of this etcd
+    ///
+    /// Garbage collection keeps the snapshots that are pinned in it. Without it no snapshot is pinned.
     #[arg(long, env = "MAINSTAY_COORDINATION_NAME", value_name = "NAME")]
     pub coordination_name: Option<String>,
 
-    /// Name of the pod this runs in; the member's lease is named after it
+    /// Name of this pod; the member Lease is named after it
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub pod_name: Option<String>,
 
-    /// Namespace of the pod, its leases and its ConfigMap
+    /// Namespace of this pod, its Leases and the coordination ConfigMap
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pub pod_namespace: Option<String>,
 
-    /// Reach Kubernetes with this kubeconfig instead of the pod's service account
+    /// Kubeconfig to use instead of the pod's service account
     #[arg(long, env = "MAINSTAY_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// Why flags that parsed one by one do not go together.
+/// Flags that are invalid in combination.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KubernetesArgsError {
-    /// A flag needs to know something about the pod.
-    #[error("{flag} needs {variable}: set it from the pod's metadata")]
+    /// A flag requires the name or namespace of the pod.
+    #[error("{flag} requires {variable}: set it from the pod's metadata")]
     Missing {
-        /// The flag that needs it.
         flag: &'static str,
-        /// The variable that is not set.
         variable: &'static str,
     },
 }
 
-/// What is wanted of Kubernetes.
+/// Validated configuration.
 #[derive(Clone, Debug)]
 pub struct KubernetesSettings {
-    /// How it is reached.
     pub access: KubeAccess,
-    /// Where everything is.
+    /// Namespace of the Leases and of the ConfigMap.
     pub namespace: String,
-    /// The leases to renew.
     pub leases: LeaseConfig,
-    /// The ConfigMap to coordinate through.
+    /// Name of the coordination ConfigMap.
     pub coordination: Option<String>,
 }
 
 impl KubernetesArgs {
-    /// What the flags ask for; `None` when they ask for nothing. A member's lease is named like the member: the pod's name,
-    /// behind the prefix of etcd's configuration file where there is one.
+    /// Validates the flags; `None` if none of them needs Kubernetes. The member Lease is named like the member: the pod's
+    /// name, after the prefix of etcd's configuration file if there is one.
     pub fn into_settings(self, member_prefix: Option<&str>) -> Result<Option<KubernetesSettings>, KubernetesArgsError> {
         let Self {
             enable_member_lease_renewal,

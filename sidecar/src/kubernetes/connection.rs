@@ -1,4 +1,4 @@
-//! The connection to the API server: made when first needed, tried again when that failed.
+//! The connection to the API server: cached on first use, retried after a failure.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use rustls::crypto::{CryptoProvider, ring};
 use tokio::sync::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// How long a connection may take to come about, and a request to leave.
+/// Timeout for connecting, and for writing a request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may be silent. Those that wait for the next heartbeat are silent, too: one that ended just then would
-/// take the request with it. Whoever asks has a deadline of its own.
+/// Read timeout of a connection. Longer than the default heartbeat (30 s), because it also applies to idle connections: one that
+/// times out just as a request starts fails the request. Callers have their own deadlines.
 const READ_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// How the API server is reached.
+/// Credentials for the API server.
 #[derive(Clone)]
 pub enum KubeAccess {
-    /// With the service account of the pod.
+    /// Service account of the pod.
     InCluster,
-    /// With a file.
+    /// Kubeconfig file.
     Kubeconfig(PathBuf),
-    /// With what the caller made.
+    /// Client of the caller, for tests.
     Client(Client),
 }
 
@@ -36,48 +36,40 @@ impl std::fmt::Debug for KubeAccess {
     }
 }
 
-/// Why there is no connection.
+/// Failure to connect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeConnectError {
-    /// The pod has no service account, or it cannot be read yet.
-    #[error("read the pod's service account")]
+    /// The pod has no service account, or it is not mounted yet.
+    #[error("failed to read the pod's service account")]
     InCluster {
-        /// What is missing.
         source: InClusterError,
     },
-    /// The kubeconfig is no good.
-    #[error("read the kubeconfig {}", path.display())]
+    #[error("failed to read kubeconfig {}", path.display())]
     Kubeconfig {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
         source: Box<KubeconfigError>,
     },
-    /// The configuration makes no client.
-    #[error("prepare a connection to the API server at {url}")]
+    #[error("failed to create a client for the API server at {url}")]
     Client {
-        /// Where it is.
         url: String,
-        /// Why.
         source: Box<kube::Error>,
     },
     /// The process is stopping.
-    #[error("reading the configuration was given up")]
+    #[error("reading the Kubernetes configuration was cancelled")]
     Stopping {
-        /// How.
         source: JoinError,
     },
 }
 
-/// One connection for all that talks to Kubernetes.
+/// Shared connection to the API server.
 #[derive(Debug)]
 pub struct KubeConnection {
     access: KubeAccess,
     client: Mutex<Option<OpaqueClient>>,
 }
 
-/// A client that was made; it says nothing of itself.
+/// Implements `Debug`, which `Client` does not.
 struct OpaqueClient(Client);
 
 impl std::fmt::Debug for OpaqueClient {
@@ -87,7 +79,7 @@ impl std::fmt::Debug for OpaqueClient {
 }
 
 impl KubeConnection {
-    /// Nothing is read or opened yet.
+    /// Does not connect yet.
     pub fn new(access: KubeAccess) -> Self {
         Self {
             access,
@@ -95,10 +87,11 @@ impl KubeConnection {
         }
     }
 
-    /// The client. What it needs is read on the first call, and again after a call that failed.
+    /// The client. Credentials are read on the first call, and again after a failed one: the service account may be
+    /// mounted late.
     pub async fn client(&self) -> Result<Client, KubeConnectError> {
-        let mut made = self.client.lock().await;
-        if let Some(OpaqueClient(client)) = made.as_ref() {
+        let mut cached = self.client.lock().await;
+        if let Some(OpaqueClient(client)) = cached.as_ref() {
             return Ok(client.clone());
         }
         let client = match &self.access {
@@ -106,7 +99,7 @@ impl KubeConnection {
             KubeAccess::InCluster => build_client(load_in_cluster().await?)?,
             KubeAccess::Kubeconfig(path) => build_client(load_kubeconfig(path.clone()).await?)?,
         };
-        *made = Some(OpaqueClient(client.clone()));
+        *cached = Some(OpaqueClient(client.clone()));
         Ok(client)
     }
 }
@@ -118,26 +111,26 @@ async fn load_in_cluster() -> Result<Config, KubeConnectError> {
 }
 
 async fn load_kubeconfig(path: PathBuf) -> Result<Config, KubeConnectError> {
-    let unfit = |path: &PathBuf, source| KubeConnectError::Kubeconfig {
+    let to_error = |path: &PathBuf, source| KubeConnectError::Kubeconfig {
         path: path.clone(),
         source: Box::new(source),
     };
-    let of_blocking = path.clone();
-    let file = spawn_blocking(move || Kubeconfig::read_from(of_blocking)).await;
+    let owned_path = path.clone();
+    let file = spawn_blocking(move || Kubeconfig::read_from(owned_path)).await;
     let file = file.map_err(|source| KubeConnectError::Stopping { source })?;
-    let file = file.map_err(|source| unfit(&path, source))?;
+    let file = file.map_err(|source| to_error(&path, source))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    config.map_err(|source| unfit(&path, source))
+    config.map_err(|source| to_error(&path, source))
 }
 
 fn build_client(mut config: Config) -> Result<Client, KubeConnectError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.write_timeout = Some(CONNECT_TIMEOUT);
-    // Whoever calls has a schedule of retries of its own.
+    // Callers have their own retry schedule.
     config.default_retry = false;
-    // Several crates bring a provider, so none is the default by itself. Losing the race to install one is
-    // as good as winning it.
+    // Several crates bring a rustls provider, so none is the default. If another thread installs one first, that one
+    // serves as well.
     if CryptoProvider::get_default().is_none() {
         ring::default_provider().install_default().ok();
     }

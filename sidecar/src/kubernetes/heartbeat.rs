@@ -1,4 +1,4 @@
-//! All leases of one sidecar, each kept by a loop of its own.
+//! All Leases of one sidecar, each renewed by its own loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,42 +12,41 @@ use super::keeper::LeaseRenewer;
 use super::lease::LeaseKind;
 use crate::state::StateReceiver;
 
-/// How often the leases that are written on change only are looked at. Somebody may have recreated one; a few minutes of
-/// a missing revision delay a compaction, no more.
+/// Interval at which the snapshot Leases, which are written only on change, are checked: a user may have recreated one.
+/// A revision that is missing for a few minutes only delays a compaction.
 const SNAPSHOT_LEASE_INTERVAL: Duration = Duration::from_mins(5);
 
-/// The names of the leases; one that is absent is not kept.
+/// Names of the Leases; `None`: not renewed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseConfig {
-    /// Of this member.
+    /// Lease of this member.
     pub member: Option<String>,
-    /// Of the newest full snapshot.
+    /// Lease of the latest full snapshot.
     pub full: Option<String>,
-    /// Of the newest delta.
+    /// Lease of the latest delta snapshot.
     pub delta: Option<String>,
-    /// Time between two renewals of the member's lease.
+    /// Renewal interval of the member Lease.
     pub heartbeat_interval: Duration,
 }
 
-/// Whether all peer URLs of this member are https; `None` while that is not known.
+/// Whether all peer URLs of this member are https; `None` while unknown.
 pub type PeerTlsReceiver = watch::Receiver<Option<bool>>;
 
-/// Where it is told which full snapshot is the newest by its Lease, whoever stored it; `None` while that is not known.
+/// Revision of the latest full snapshot in its Lease, whichever sidecar or Job stored it; `None` while unknown.
 pub type NewestFullSender = watch::Sender<Option<Revision>>;
 
-/// What is counted.
 pub trait LeaseMetrics: Send + Sync + 'static {
-    /// A write was tried.
+    /// Counts an attempt to write a Lease.
     fn record_lease_update(&self, lease: LeaseKind, succeeded: bool);
 }
 
-/// Keeps the leases of one sidecar true.
+/// Renews the Leases of one sidecar.
 pub struct Heartbeat {
     renewers: Vec<LeaseRenewer>,
 }
 
 impl Heartbeat {
-    /// Prepares to keep these leases. Nothing is opened or asked yet.
+    /// Does not connect yet.
     pub fn new(
         leases: LeaseConfig,
         namespace: &str,
@@ -82,12 +81,12 @@ impl Heartbeat {
         Self { renewers }
     }
 
-    /// Keeps them until cancelled, or until nobody writes the state any more.
+    /// Renews the Leases until cancelled, or until the state has no writer.
     pub async fn run(self, view: StateReceiver, peer_tls: PeerTlsReceiver, cancel: CancellationToken) {
-        let keep = self
+        let loops = self
             .renewers
             .into_iter()
-            .map(|keeper| cancel.run_until_cancelled(keeper.run(view.clone(), peer_tls.clone())));
-        futures::future::join_all(keep).await;
+            .map(|renewer| cancel.run_until_cancelled(renewer.run(view.clone(), peer_tls.clone())));
+        futures::future::join_all(loops).await;
     }
 }

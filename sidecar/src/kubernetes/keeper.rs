@@ -1,4 +1,4 @@
-//! Keeps one lease true: writes when what it should say changes, and when it is time; tries again until it succeeds.
+//! Renews one Lease: writes when the desired content changes and at an interval; retries until it succeeds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,78 +16,78 @@ use super::heartbeat::{NewestFullSender, LeaseMetrics, PeerTlsReceiver};
 use super::lease::{LeaseKind, DesiredLease, build_patch, held_revision, desired_lease};
 use crate::state::StateReceiver;
 
-/// How long one update may take, with all its requests.
+/// Timeout of one update, with all its requests.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// How often another writer may be faster within one update.
+/// Write conflicts tolerated within one update.
 const ATTEMPTS: u32 = 5;
-/// The first pause after a failure; each further one is twice as long.
+/// Delay after the first failure; doubles with each further one.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The longest pause: a recovered API server is noticed soon.
+/// Maximum delay: short, so that a recovered API server is used soon.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// Why a lease was not updated.
+/// Failure to update a Lease.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum LeaseError {
-    #[error("connect to Kubernetes")]
+    #[error("failed to connect to Kubernetes")]
     Connect { source: KubeConnectError },
-    #[error("read lease {namespace}/{name}")]
+    #[error("failed to read Lease {namespace}/{name}")]
     Read {
         namespace: String,
         name: String,
         source: Box<kube::Error>,
     },
-    #[error("write lease {namespace}/{name}")]
+    #[error("failed to write Lease {namespace}/{name}")]
     Write {
         namespace: String,
         name: String,
         source: Box<kube::Error>,
     },
     #[error(
-        "lease {namespace}/{name} does not exist and may not be created here; the controller should create it, or the \
-         service account be allowed to"
+        "Lease {namespace}/{name} does not exist and creating it failed: let the controller create it, or allow the \
+         service account to create Leases"
     )]
     Missing {
         namespace: String,
         name: String,
         source: Box<kube::Error>,
     },
-    #[error("lease {namespace}/{name} changed under each of {ATTEMPTS} attempts to write it")]
+    #[error("failed to write Lease {namespace}/{name}: {ATTEMPTS} write conflicts in a row")]
     Contended { namespace: String, name: String },
-    #[error("lease {namespace}/{name} was not updated within {DEADLINE:?}")]
+    #[error("update of Lease {namespace}/{name} timed out after {DEADLINE:?}")]
     Timeout { namespace: String, name: String },
 }
 
-/// One lease and who keeps it.
+/// Renews one Lease.
 pub(super) struct LeaseRenewer {
     pub(super) kind: LeaseKind,
     pub(super) name: String,
     pub(super) namespace: String,
-    /// The member's lease is written this often, the others are looked at.
+    /// Interval at which the member Lease is written and the others are checked.
     pub(super) interval: Duration,
     pub(super) connection: Arc<KubeConnection>,
     pub(super) metrics: Arc<dyn LeaseMetrics>,
-    /// Told what the Lease of the full snapshots says.
+    /// Receives the revision in the Lease of the full snapshots.
     pub(super) newest_full: NewestFullSender,
 }
 
-/// What happened so far.
+/// Progress of one loop.
 #[derive(Default)]
 struct RenewalState {
-    /// What the lease says by our last update, and when that was begun.
+    /// Content of the last successful update, and when that started.
     published: Option<(DesiredLease, Instant)>,
-    /// The lease as the API server last showed it: saves a read before each write.
+    /// Last response of the API server: saves a read before each write.
     cached: Option<Lease>,
-    /// Failures in a row, and when to try again.
+    /// Consecutive failures.
     failures: u32,
     retry_at: Option<Instant>,
 }
 
 impl RenewalState {
-    /// When the next update is due: at once for news, after a while to repeat what was told.
-    fn next_due(&self, wanted: &DesiredLease, every: Duration) -> Instant {
+    /// When the next update is due: at once if the content changed, otherwise `every` after the last one.
+    fn next_due(&self, desired: &DesiredLease, every: Duration) -> Instant {
         let due = match &self.published {
-            Some((told, at)) if told == wanted => *at + every,
+            Some((reported, at)) if reported == desired => *at + every,
             _ => Instant::now(),
         };
         self.retry_at
@@ -96,19 +96,19 @@ impl RenewalState {
 }
 
 impl LeaseRenewer {
-    /// Runs until nobody writes the state any more.
+    /// Runs until the state has no writer.
     pub(super) async fn run(self, mut view: StateReceiver, mut peer_tls: PeerTlsReceiver) {
         let mut progress = RenewalState::default();
         loop {
             let peer_tls_now = *peer_tls.borrow_and_update();
-            let wanted = desired_lease(self.kind, &view.borrow_and_update(), peer_tls_now);
-            let due = wanted
+            let desired = desired_lease(self.kind, &view.borrow_and_update(), peer_tls_now);
+            let due = desired
                 .as_ref()
-                .map(|wanted| progress.next_due(wanted, self.interval));
-            if let (Some(wanted), Some(due)) = (wanted, due)
+                .map(|desired| progress.next_due(desired, self.interval));
+            if let (Some(desired), Some(due)) = (desired, due)
                 && due <= Instant::now()
             {
-                self.update_lease(wanted, &mut progress).await;
+                self.update_lease(desired, &mut progress).await;
                 continue;
             }
             tokio::select! {
@@ -119,18 +119,18 @@ impl LeaseRenewer {
         }
     }
 
-    /// One update, whose outcome is noted, counted, and told once.
-    async fn update_lease(&self, wanted: DesiredLease, progress: &mut RenewalState) {
+    /// Updates the Lease once; records, counts and logs the outcome.
+    async fn update_lease(&self, desired: DesiredLease, progress: &mut RenewalState) {
         let started = Instant::now();
         if progress
             .published
             .as_ref()
-            .is_some_and(|(told, _)| *told == wanted)
+            .is_some_and(|(reported, _)| *reported == desired)
             && self.kind != LeaseKind::Member
         {
-            progress.cached = None; // time to look whether it still says so
+            progress.cached = None; // read again: another writer may have changed or recreated it
         }
-        let outcome = timeout(DEADLINE, self.write_lease(&wanted, &mut progress.cached)).await;
+        let outcome = timeout(DEADLINE, self.write_lease(&desired, &mut progress.cached)).await;
         let outcome = outcome.unwrap_or_else(|_| {
             Err(LeaseError::Timeout {
                 namespace: self.namespace.clone(),
@@ -143,12 +143,12 @@ impl LeaseRenewer {
                     self.metrics.record_lease_update(self.kind, true);
                 }
                 if progress.failures > 0 {
-                    info!(lease = %self.name, attempt = progress.failures, "lease is up to date again");
+                    info!(lease = %self.name, attempt = progress.failures, "lease updated again");
                 }
                 if let Some(lease) = &progress.cached {
                     self.publish_newest_full(lease);
                 }
-                progress.published = Some((wanted, started));
+                progress.published = Some((desired, started));
                 (progress.failures, progress.retry_at) = (0, None);
             }
             Err(error) => {
@@ -161,26 +161,27 @@ impl LeaseRenewer {
         }
     }
 
-    /// Somebody else may have stored a newer full snapshot than this sidecar did: then the Lease says so.
+    /// Publishes the revision in the Lease: a former leader or a compaction Job may have recorded a newer full snapshot.
     fn publish_newest_full(&self, lease: &Lease) {
         if self.kind == LeaseKind::FullSnapshot {
-            let told = held_revision(lease);
+            let held = held_revision(lease);
             self.newest_full
-                .send_if_modified(|known| std::mem::replace(known, told) != told);
+                .send_if_modified(|known| std::mem::replace(known, held) != held);
         }
     }
 
     fn log_failure(&self, error: &LeaseError, failures: u32) {
         let error = ErrorChain(error);
+        // Retries are frequent: only the first failure in a row is a warning.
         if failures == 0 {
-            warn!(lease = %self.name, %error, "lease was not updated, trying again until it is");
+            warn!(lease = %self.name, %error, "failed to update lease, retrying");
         } else {
-            debug!(lease = %self.name, %error, attempt = failures, "lease was not updated");
+            debug!(lease = %self.name, %error, attempt = failures, "failed to update lease");
         }
     }
 
-    /// Makes the lease say what is wanted; tells whether that took a write.
-    async fn write_lease(&self, wanted: &DesiredLease, cached: &mut Option<Lease>) -> Result<bool, LeaseError> {
+    /// Writes the desired content; returns whether a write was needed.
+    async fn write_lease(&self, desired: &DesiredLease, cached: &mut Option<Lease>) -> Result<bool, LeaseError> {
         let client = self.connection.client().await;
         let client = client.map_err(|source| LeaseError::Connect { source })?;
         let api = Api::<Lease>::namespaced(client, &self.namespace);
@@ -192,7 +193,7 @@ impl LeaseRenewer {
                     None => continue,
                 },
             };
-            let Some(patch) = build_patch(&found, wanted, Timestamp::now()) else {
+            let Some(patch) = build_patch(&found, desired, Timestamp::now()) else {
                 *cached = Some(found);
                 return Ok(false);
             };
@@ -204,7 +205,7 @@ impl LeaseRenewer {
                     *cached = Some(lease);
                     return Ok(true);
                 }
-                // Another writer was faster, or somebody removed it: look again.
+                // 409: another writer was faster; 404: the Lease was deleted. Read it again.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(source) => {
                     return Err(LeaseError::Write {
@@ -221,7 +222,7 @@ impl LeaseRenewer {
         })
     }
 
-    /// The lease, created empty where there is none; `None` when somebody created it at the same moment.
+    /// Reads the Lease, or creates an empty one; `None` if another writer created it concurrently.
     async fn read_or_create(&self, api: &Api<Lease>) -> Result<Option<Lease>, LeaseError> {
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
         let found = api.get_opt(&self.name).await;
@@ -257,13 +258,13 @@ impl LeaseRenewer {
     }
 }
 
-/// The pause after a failure. A member's is never longer than its heartbeat.
+/// Delay after a failure. Never longer than the heartbeat, so that the member Lease does not expire by a late retry.
 fn retry_delay(failures: u32, every: Duration) -> Duration {
     let pause = MIN_RETRY_DELAY.saturating_mul(1 << failures.min(10));
     pause.min(MAX_RETRY_DELAY).min(every)
 }
 
-/// Waits for a moment, or for ever.
+/// Sleeps until `moment`; forever for `None`.
 async fn wait_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,

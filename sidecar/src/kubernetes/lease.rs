@@ -1,4 +1,4 @@
-//! What a lease should say, and what has to change about the one that is there. Pure.
+//! Desired content of a Lease, and the patch that leads to it. Pure functions.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -9,22 +9,21 @@ use serde_json::{Value, json};
 
 use crate::state::{DeltasSinceFull, MemberStatus, SidecarRole, SidecarState};
 
-/// Which lease.
+/// A Lease of this sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseKind {
-    /// Of this member: that it lives and what it is.
+    /// Heartbeat and role of the member.
     Member,
-    /// The revision of the newest full snapshot.
+    /// Revision of the latest full snapshot.
     FullSnapshot,
-    /// The revision of the newest delta.
+    /// Revision of the latest delta snapshot.
     DeltaSnapshot,
 }
 
 impl LeaseKind {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
 
-    /// One word, for metrics and logs.
+    /// Name for logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",
@@ -34,37 +33,37 @@ impl LeaseKind {
     }
 }
 
-/// What a lease should say.
+/// Desired content of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DesiredLease {
-    /// Who this member is, now.
+    /// Identity and role of this member.
     Member {
         identity: String,
-        /// Not known when absent: what is there stays.
+        /// `None` while unknown: the annotation stays as it is.
         peer_tls: Option<bool>,
     },
-    /// The newest full snapshot.
+    /// Latest full snapshot.
     Full {
         revision: Revision,
         created_at: Timestamp,
     },
-    /// The newest delta, and when the schedule last passed, with or without something to write.
+    /// Latest delta snapshot, and the time of the last delta run, with or without events to store.
     Delta {
         revision: Revision,
         checked_at: Timestamp,
-        /// What has piled up behind the last full snapshot, where that is known.
+        /// Deltas since the latest full snapshot; `None` while unknown.
         deltas_since_full: Option<DeltasSinceFull>,
     },
 }
 
-/// What the state says should be in a lease; `None` when it does not say.
+/// Desired content by the state; `None` while unknown.
 pub(super) fn desired_lease(kind: LeaseKind, state: &SidecarState, peer_tls: Option<bool>) -> Option<DesiredLease> {
     match kind {
         LeaseKind::Member => {
             let identity = holder_identity(state.role, state.member_status.as_ref()?)?;
             Some(DesiredLease::Member { identity, peer_tls })
         }
-        // Of the snapshots, a sidecar that does not lead knows old news only.
+        // The snapshots in the state of a sidecar that does not lead are stale.
         _ if state.role != SidecarRole::Leader => None,
         LeaseKind::FullSnapshot => {
             let name = &state.last_full.as_ref()?.name;
@@ -87,8 +86,8 @@ pub(super) fn desired_lease(kind: LeaseKind, state: &SidecarState, peer_tls: Opt
     }
 }
 
-/// `<member>:<cluster>:<role>`, ids in hexadecimal. Learners are members too. A member that does not know where it stands
-/// says nothing: its lease runs out.
+/// `<member>:<cluster>:<role>`, IDs in hexadecimal, as etcd-druid parses it. A learner has role Member. In role Unknown the
+/// Lease is not renewed, so that it expires and the controller reports the member.
 fn holder_identity(standing: SidecarRole, member_status: &MemberStatus) -> Option<String> {
     let role = match standing {
         SidecarRole::Unknown => return None,
@@ -98,10 +97,10 @@ fn holder_identity(standing: SidecarRole, member_status: &MemberStatus) -> Optio
     Some(format!("{}:{}:{role}", member_status.member, member_status.cluster))
 }
 
-/// The merge patch that makes a lease say what is wanted; `None` when it says so already, or something newer.
-pub(super) fn build_patch(found: &Lease, wanted: &DesiredLease, now: Timestamp) -> Option<Value> {
+/// Merge patch to the desired content; `None` if the Lease has it already, or a newer revision.
+pub(super) fn build_patch(found: &Lease, desired: &DesiredLease, now: Timestamp) -> Option<Value> {
     let (mut spec, mut metadata) = (json!({}), json!({}));
-    match wanted {
+    match desired {
         DesiredLease::Member { identity, peer_tls } => {
             spec["holderIdentity"] = json!(identity);
             spec["renewTime"] = json!(MicroTime(now));
@@ -141,14 +140,14 @@ pub(super) fn build_patch(found: &Lease, wanted: &DesiredLease, now: Timestamp) 
             }
         }
     }
-    // Names what it was made from, so that a newer writer is never overruled.
+    // Optimistic locking: without it a stale writer could overwrite a newer one.
     if let Some(version) = &found.metadata.resource_version {
         metadata["resourceVersion"] = json!(version);
     }
     Some(json!({ "metadata": metadata, "spec": spec }))
 }
 
-/// The revision a snapshot lease holds; `None` when it holds none, or something else, which is overwritten.
+/// Revision in a snapshot Lease; `None` if the holder is missing or not a revision, and is then overwritten.
 pub(super) fn held_revision(lease: &Lease) -> Option<Revision> {
     let holder = lease.spec.as_ref()?.holder_identity.as_ref()?;
     holder
@@ -162,7 +161,7 @@ fn renew_time(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
-/// As precise as a lease keeps it.
+/// Leases store microseconds; a finer time would never compare equal.
 fn truncate_to_micros(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }

@@ -1,19 +1,19 @@
-//! What the sidecar tells Kubernetes, and what it asks: leases out, pins in.
+//! Kubernetes: renews the Leases of this sidecar and reads the pins of snapshots.
 //!
 //! ```text
 //! View ─► wanted (pure) ─► keeper of one lease ─► change (pure) ─► patch with resourceVersion ─► API server
 //!          member    <member>:<cluster>:<role>   at once when it changes, otherwise each heartbeat
-//!          full      revision of the newest full   at once, until it succeeds; never lower; a newer one is told the session
-//!          delta     revision of the newest delta  with each delta period; never lower
+//!          full      revision of the latest full   at once, until it succeeds; never lower; a newer one goes to the session
+//!          delta     revision of the latest delta  with each delta period; never lower
 //!
-//! coordination ConfigMap ─► PinReader ─► what retention leaves alone
+//! coordination ConfigMap ─► PinReader ─► objects that retention keeps
 //! ```
 //!
-//! **Holds**: an API server that is slow, away or hostile neither stops nor delays a backup: everything here runs in a task of
-//! its own, reads a [`View`](crate::state::View), has deadlines, and queues nothing. The connection is made when it is first
-//! needed and again after it failed. Without Kubernetes nothing here runs.
+//! **Invariants**: a slow, unavailable or misbehaving API server neither stops nor delays a backup: everything here runs
+//! in its own task, reads a [`View`](crate::state::View), has deadlines, and queues nothing. The connection is made on first
+//! use and retried after a failure. Without Kubernetes nothing here runs.
 //!
-//! **Does not do**: elect. Who leads is etcd's decision alone.
+//! Leases are not used for leader election: etcd alone decides who leads.
 
 pub mod args;
 mod connection;

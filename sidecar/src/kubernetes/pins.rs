@@ -1,4 +1,4 @@
-//! What retention must leave alone because somebody is reading it.
+//! Pins: objects that retention must keep because a reader, such as a restore, uses them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,31 +8,26 @@ use tokio::sync::OnceCell;
 
 use super::connection::{KubeConnectError, KubeConnection};
 
-/// Why it is not known what is pinned. Nothing may be deleted then.
+/// Failure to read the pins. Retention must not delete anything then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinReadError {
-    /// There is no connection to Kubernetes.
-    #[error("connect to Kubernetes to read pins")]
+    #[error("failed to connect to Kubernetes")]
     Connect {
-        /// Why.
         source: KubeConnectError,
     },
-    /// The document cannot be read.
-    #[error("read pins")]
+    #[error("failed to read pins")]
     Read {
-        /// Why.
         source: CoordinationError,
     },
-    /// Void pins could not be removed.
-    #[error("remove void pins")]
+    #[error("failed to remove expired pins")]
     Sweep {
-        /// Why.
         source: CoordinationError,
     },
 }
 
-/// Reads the pins of one etcd. Keep one and use it again: it judges by how long *it* has seen a pin unchanged.
+/// Reads the pins of one etcd. Reuse one instance: it detects expired pins by how long it has itself observed them
+/// unchanged.
 #[derive(Debug)]
 pub struct PinReader {
     connection: Arc<KubeConnection>,
@@ -42,7 +37,7 @@ pub struct PinReader {
 }
 
 impl PinReader {
-    /// Pins in the ConfigMap of this name. One that does not exist holds none, and is not created.
+    /// Pins in the ConfigMap of this name. A missing ConfigMap means no pins and is not created.
     pub fn new(connection: Arc<KubeConnection>, namespace: &str, name: &str) -> Self {
         Self {
             connection,
@@ -52,7 +47,7 @@ impl PinReader {
         }
     }
 
-    /// What is pinned now.
+    /// Current pins.
     pub async fn read_pinned(&self) -> Result<ActivePins, PinReadError> {
         let coordinator = self.coordinator().await?;
         coordinator
@@ -61,7 +56,7 @@ impl PinReader {
             .map_err(|source| PinReadError::Read { source })
     }
 
-    /// Those keys of a listing that are pinned now.
+    /// Keys of a listing that are currently pinned.
     pub async fn read_pinned_keys<'a>(
         &self,
         listing: impl IntoIterator<Item = &'a str> + Send,
@@ -69,7 +64,7 @@ impl PinReader {
         Ok(self.read_pinned().await?.filter_pinned(listing))
     }
 
-    /// Removes the pins of readers that died; tells their names.
+    /// Removes the pins of readers that stopped renewing them; returns their names.
     pub async fn sweep(&self) -> Result<Vec<String>, PinReadError> {
         let coordinator = self.coordinator().await?;
         coordinator

@@ -1,14 +1,14 @@
-//! Since when this sidecar has to take the snapshots, and when it last did.
+//! Since when this sidecar is responsible for snapshots, and when it last took one.
 //!
-//! An age that stops while nobody leads would be silent when it matters most, so the duty is kept in that
-//! case; it ends when another sidecar is known to have it.
+//! The sidecar stays responsible while no leader is known, so that the snapshot age keeps growing and alerts fire. It
+//! stops being responsible only when another sidecar is known to lead.
 
 use jiff::Timestamp;
 use mainstay_archive::name::SnapshotKind;
 
 use crate::state::SidecarRole;
 
-/// The duty of one sidecar.
+/// Times of one sidecar; `since` is `None` while another sidecar is responsible.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SnapshotAges {
     responsible_since: Option<Timestamp>,
@@ -17,7 +17,7 @@ pub(super) struct SnapshotAges {
 }
 
 impl SnapshotAges {
-    /// Nobody else is known to have it.
+    /// Responsible from the start: no other leader is known yet.
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             responsible_since: Some(now),
@@ -29,7 +29,7 @@ impl SnapshotAges {
     pub(super) fn set_role(&mut self, standing: SidecarRole, now: Timestamp) {
         match standing {
             SidecarRole::Leader | SidecarRole::Unknown => self.responsible_since = self.responsible_since.or(Some(now)),
-            // What this sidecar knows of successes grows old from here on.
+            // The new leader's successes are not visible here, so the recorded ones would be stale.
             SidecarRole::Follower | SidecarRole::Learner => {
                 *self = Self {
                     responsible_since: None,
@@ -92,7 +92,7 @@ mod tests {
         duty.record_success(SnapshotKind::Full, timestamp(10));
         assert_eq!(ages_at(&duty, 110), (100.0, 0.0));
         duty.record_success(SnapshotKind::Full, timestamp(5));
-        assert_eq!(ages_at(&duty, 110), (100.0, 0.0), "an older one was taken");
+        assert_eq!(ages_at(&duty, 110), (100.0, 0.0), "an older success replaced a newer one");
     }
 
     #[test]
@@ -105,6 +105,6 @@ mod tests {
         duty.set_role(SidecarRole::Follower, timestamp(100));
         assert_eq!(ages_at(&duty, 500), (0.0, 0.0));
         duty.set_role(SidecarRole::Unknown, timestamp(600));
-        assert_eq!(ages_at(&duty, 610), (10.0, 10.0), "old successes came back");
+        assert_eq!(ages_at(&duty, 610), (10.0, 10.0), "stale successes were kept");
     }
 }

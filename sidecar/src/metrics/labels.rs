@@ -1,15 +1,14 @@
-//! The values labels take. All of them are known before the first scrape, so every series starts at zero
-//! and none can multiply.
+//! Label values. All of them are known before the first scrape, so every series starts at zero and the number of series
+//! is bounded.
 
 use mainstay_archive::name::SnapshotKind;
 use mainstay_store::ErrorClass;
 
 use crate::state::SidecarRole;
 
-/// Both kinds of snapshots.
 pub(super) const SNAPSHOT_KINDS: [SnapshotKind; 2] = [SnapshotKind::Full, SnapshotKind::Delta];
 
-/// The word of a kind in labels: the one of its file names, as existing dashboards expect.
+/// Label of a kind: as in file names, because dashboards of etcd-backup-restore expect it.
 pub(super) fn kind_label(kind: SnapshotKind) -> &'static str {
     match kind {
         SnapshotKind::Full => "Full",
@@ -17,26 +16,25 @@ pub(super) fn kind_label(kind: SnapshotKind) -> &'static str {
     }
 }
 
-/// The word of an outcome.
+/// Label of an outcome.
 pub(super) fn outcome_label(succeeded: bool) -> &'static str {
     if succeeded { "true" } else { "false" }
 }
 
-/// Why revisions are missing between what was captured and what came next.
+/// Cause of a gap in the captured revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GapCause {
-    /// etcd compacted them before they were captured.
+    /// etcd compacted the revisions before they were captured.
     Compacted,
-    /// The watch skipped them.
+    /// The watch skipped the revisions.
     Lost,
-    /// The store holds newer revisions than etcd has: etcd lost data, or the backup is another cluster's.
+    /// The store holds newer revisions than etcd: etcd lost data, or the backup belongs to another cluster.
     StoreAhead,
-    /// The store holds other events than etcd, although it is not ahead of it.
+    /// The store holds other events than etcd for the same revisions.
     ForeignHistory,
 }
 
 impl GapCause {
-    /// All of them.
     pub const ALL: [Self; 4] = [
         Self::Compacted,
         Self::Lost,
@@ -44,7 +42,7 @@ impl GapCause {
         Self::ForeignHistory,
     ];
 
-    /// One word, the label.
+    /// Label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Compacted => "compacted",
@@ -55,22 +53,21 @@ impl GapCause {
     }
 }
 
-/// A Kubernetes lease the sidecar keeps.
+/// A Kubernetes Lease that the sidecar renews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseLabel {
-    /// The heartbeat of the member.
+    /// Heartbeat of the member.
     Member,
-    /// The revision of the newest full snapshot.
+    /// Revision of the latest full snapshot.
     FullSnapshot,
-    /// The revision of the newest delta.
+    /// Revision of the latest delta snapshot.
     DeltaSnapshot,
 }
 
 impl LeaseLabel {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
 
-    /// One word, the label.
+    /// Label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",
@@ -80,22 +77,19 @@ impl LeaseLabel {
     }
 }
 
-/// What garbage collection removes.
+/// Kind of object that garbage collection deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GarbageLabel {
-    /// A full snapshot.
     Full,
-    /// A delta.
     Delta,
-    /// A part an upload left behind.
+    /// A part that an interrupted upload left behind.
     Chunk,
 }
 
 impl GarbageLabel {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Full, Self::Delta, Self::Chunk];
 
-    /// One word, the label.
+    /// Label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Full => kind_label(SnapshotKind::Full),
@@ -114,7 +108,6 @@ impl From<SnapshotKind> for GarbageLabel {
     }
 }
 
-/// Every class of store errors.
 const STORE_CLASSES: [ErrorClass; 6] = [
     ErrorClass::Transient,
     ErrorClass::NotFound,
@@ -124,8 +117,8 @@ const STORE_CLASSES: [ErrorClass; 6] = [
     ErrorClass::Invalid,
 ];
 
-/// What can keep the snapshotter from its work, as [`crate::state::BackupFailure`] classifies it. A word that is not
-/// here is counted too; it only has no zero before its first time.
+/// Classes of [`crate::state::BackupFailure`]. A class that is missing here is counted as well; its series just does not
+/// start at zero.
 pub const FAILURE_CLASSES: [&str; 9] = [
     "etcd",
     "fenced",
@@ -138,10 +131,10 @@ pub const FAILURE_CLASSES: [&str; 9] = [
     "timeout",
 ];
 
-/// What etcd can be alarmed about.
+/// Alarms of etcd.
 pub const ALARM_KINDS: [&str; 2] = ["CORRUPT", "NOSPACE"];
 
-/// The paths served over HTTP; everything else is `other`.
+/// Paths of the HTTP server; all others are counted as `other`.
 pub const ROUTES: [&str; 8] = [
     "/healthz",
     "/metrics",
@@ -153,13 +146,13 @@ pub const ROUTES: [&str; 8] = [
     OTHER_ROUTE,
 ];
 
-/// Any path that is not served.
+/// Label of unknown paths.
 pub const OTHER_ROUTE: &str = "other";
 
-/// Classes of answers that occur; a client cannot make others.
+/// Status classes of responses.
 pub(super) const STATUS_CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
-/// The class of an answer.
+/// Status class of a response.
 pub(super) fn status_class(status: u16) -> &'static str {
     match status {
         ..400 => "2xx",
@@ -168,19 +161,19 @@ pub(super) fn status_class(status: u16) -> &'static str {
     }
 }
 
-/// Sets of one label.
-pub(super) fn single_labels<const N: usize>(words: [&'static str; N]) -> Vec<[&'static str; 1]> {
-    words.into_iter().map(|word| [word]).collect()
+/// Label sets of one label.
+pub(super) fn single_labels<const N: usize>(values: [&'static str; N]) -> Vec<[&'static str; 1]> {
+    values.into_iter().map(|value| [value]).collect()
 }
 
-/// Every pair of a word and an outcome.
+/// Label sets of each value with both outcomes.
 pub(super) fn pair_with_outcome(
-    words: impl IntoIterator<Item = &'static str>,
+    values: impl IntoIterator<Item = &'static str>,
 ) -> Vec<[&'static str; 2]> {
-    pair_labels(words, ["true", "false"])
+    pair_labels(values, ["true", "false"])
 }
 
-/// Every pair.
+/// Label sets of each pair of values.
 pub(super) fn pair_labels<const N: usize>(
     first: impl IntoIterator<Item = &'static str>,
     second: [&'static str; N],
@@ -189,17 +182,17 @@ pub(super) fn pair_labels<const N: usize>(
     first.into_iter().flat_map(both).collect()
 }
 
-/// Words of both kinds.
+/// Labels of both kinds.
 pub(super) fn kind_labels() -> [&'static str; 2] {
     SNAPSHOT_KINDS.map(kind_label)
 }
 
-/// Words of all standings.
+/// Labels of all roles.
 pub(super) fn role_labels() -> [&'static str; 4] {
     SidecarRole::ALL.map(SidecarRole::as_str)
 }
 
-/// Words of all classes of store errors.
+/// Labels of all classes of store errors.
 pub(super) fn store_class_labels() -> [&'static str; 6] {
     STORE_CLASSES.map(ErrorClass::name)
 }

@@ -1,4 +1,4 @@
-//! What is measured, and how it is told: one registry, rendered as Prometheus reads it.
+//! Metrics of the sidecar: one registry, rendered in Prometheus' text format.
 //!
 //! ```text
 //! snapshotter, tail, election, leases, HTTP ──► Metrics ──► peer: etcdbr_*   ┐
@@ -6,9 +6,9 @@
 //! kernel, clock ─────────────────────── at the scrape ──► scraped             ┘
 //! ```
 //!
-//! **Holds**: labels come from closed lists (`labels`), never from a text, an address or an object key; every
-//! label set exists at zero before anything happened. The table in `docs/metrics.md` is made from the registry
-//! by the test that compares the two.
+//! **Invariants**: label values come from fixed lists (`labels`), never from an error text, an address or an object key;
+//! every label set exists at zero from the start. A test generates the table in `docs/metrics.md` from the registry and
+//! compares the two.
 
 mod duty;
 mod labels;
@@ -37,16 +37,16 @@ use scraped::ScrapedMetric;
 
 pub use labels::{ALARM_KINDS, GarbageLabel, FAILURE_CLASSES, GapCause, LeaseLabel, OTHER_ROUTE, ROUTES};
 
-/// Media type of what [`Metrics::render`] gives.
+/// Media type of the output of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 const SNAPSHOT_AGE: MetricDesc = (
     "mainstay_snapshot_age_seconds",
-    "Seconds since the last success of a kind, on the sidecar that is to take the snapshots; without a success, \
-     since that is its duty. 0 where it is the duty of another.",
+    "Seconds since the last successful snapshot of a kind, on the sidecar that is responsible for snapshots; before \
+     the first success, since it became responsible. 0 while another sidecar is responsible.",
 );
 
-/// Everything this process measures. Clones share the values.
+/// All metrics of this process. Clones share the values.
 #[derive(Clone, Debug)]
 pub struct SidecarMetrics {
     registry: Registry,
@@ -56,7 +56,7 @@ pub struct SidecarMetrics {
 }
 
 impl SidecarMetrics {
-    /// All series, at zero.
+    /// Registers all series, at zero.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let register = Registrar(&registry);
@@ -80,7 +80,7 @@ impl SidecarMetrics {
         Ok(metrics)
     }
 
-    /// All series as text. Reads a few small files of `/proc`.
+    /// Renders all series as text. Blocking: reads a few small files of `/proc`.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
@@ -88,7 +88,7 @@ impl SidecarMetrics {
 
 /// Snapshots and the store.
 impl SidecarMetrics {
-    /// A snapshot was stored, or given up, after `seconds`.
+    /// Records a snapshot that was stored, or failed, after `seconds`.
     pub fn record_snapshot(&self, kind: SnapshotKind, succeeded: bool, seconds: f64) {
         let labels = [labels::kind_label(kind), labels::outcome_label(succeeded)];
         let series = &self.etcdbr.snapshot_seconds;
@@ -98,13 +98,13 @@ impl SidecarMetrics {
         }
     }
 
-    /// The last success of a kind was then: a snapshot found in the store, or a delta that had nothing to write.
-    /// Never moves the age back.
+    /// Records the time of the last success of a kind: a snapshot found in the store, or a delta run without events to store.
+    /// An earlier time than the recorded one is ignored.
     pub fn record_success(&self, kind: SnapshotKind, at: Timestamp) {
         self.update_snapshot_ages(|duty| duty.record_success(kind, at));
     }
 
-    /// A snapshot is in the store; `raw_bytes` is what it was before compression.
+    /// Records a stored snapshot; `raw_bytes` is its size before compression.
     pub fn record_stored(&self, stored: &StoredSnapshot, raw_bytes: u64) {
         let label = [labels::kind_label(stored.name.kind)];
         let raw = self.mainstay.raw_bytes.with_label_values(&label);
@@ -114,7 +114,7 @@ impl SidecarMetrics {
         self.set_latest(stored);
     }
 
-    /// The newest snapshot of its kind is this one, whoever stored it.
+    /// Records the latest snapshot of its kind, whichever sidecar stored it.
     pub fn set_latest(&self, stored: &StoredSnapshot) {
         let label = [labels::kind_label(stored.name.kind)];
         let set = |series: &prometheus::IntGaugeVec, value| {
@@ -125,30 +125,30 @@ impl SidecarMetrics {
         set(&self.mainstay.latest_bytes, to_i64(stored.size));
     }
 
-    /// Whether a snapshot of a kind is due.
+    /// Records whether a snapshot of a kind is due.
     pub fn set_required(&self, kind: SnapshotKind, is_required: bool) {
         let series = &self.etcdbr.required;
         let label = [labels::kind_label(kind)];
         series.with_label_values(&label).set(is_required.into());
     }
 
-    /// The snapshotter failed; `class` is a word of a closed list, see [`FAILURES`].
+    /// Counts a failure of the snapshotter; `class` is one of [`FAILURES`].
     pub fn count_failure(&self, class: &'static str) {
         self.etcdbr.failures.with_label_values(&[class]).inc();
     }
 
-    /// The store refused, after retries.
+    /// Counts an operation of the store that failed after retries.
     pub fn count_store_error(&self, class: ErrorClass) {
         let series = &self.mainstay.store_errors;
         series.with_label_values(&[class.name()]).inc();
     }
 
-    /// Parts of a multipart upload were sent.
+    /// Counts uploaded parts of multipart uploads.
     pub fn count_upload_parts(&self, parts: usize) {
         self.mainstay.upload_parts.inc_by(parts as u64);
     }
 
-    /// What the backup can restore, and what lies behind its newest full snapshot.
+    /// Records the restorable range, and the deltas based on the latest full snapshot.
     pub fn set_restorable(
         &self,
         oldest: Option<Revision>,
@@ -163,13 +163,13 @@ impl SidecarMetrics {
         self.etcdbr.latest_delta_revisions.set(delta_revisions);
     }
 
-    /// Objects that were read and found damaged.
+    /// Records the number of damaged objects found in the backup.
     pub fn set_damaged_objects(&self, objects: usize) {
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         self.mainstay.damaged_objects.set(objects);
     }
 
-    /// Garbage collection removed an object, or failed to.
+    /// Counts an object that garbage collection deleted, or failed to delete.
     pub fn count_garbage_collected(&self, what: impl Into<GarbageLabel>, succeeded: bool) {
         let labels = [what.into().as_str(), labels::outcome_label(succeeded)];
         self.etcdbr.garbage_collected.with_label_values(&labels).inc();
@@ -178,47 +178,47 @@ impl SidecarMetrics {
 
 /// Election and capture.
 impl SidecarMetrics {
-    /// What this sidecar is now.
+    /// Records the current role.
     pub fn set_role(&self, now: SidecarRole) {
         for standing in SidecarRole::ALL {
             let series = self.mainstay.role.with_label_values(&[standing.as_str()]);
             series.set((standing == now).into());
         }
         if now != SidecarRole::Leader {
-            // Nothing is captured here any more.
+            // Only the leader captures: a stale lag would keep an alert firing.
             self.set_watch_lag(0, 0.0);
             self.set_buffer_bytes(0);
         }
         if matches!(now, SidecarRole::Follower | SidecarRole::Learner) {
-            // Whoever leads reads the backup, and tells. While nobody does, the damage is still there.
+            // The leader checks the backup and reports damage. In role Unknown there may be no leader, so the value stays.
             self.set_damaged_objects(0);
         }
         self.update_snapshot_ages(|duty| duty.set_role(now, Timestamp::now()));
     }
 
-    /// It became that.
+    /// Counts a change of the role.
     pub fn record_role_change(&self, to: SidecarRole) {
         self.mainstay.transitions.with_label_values(&[to.as_str()]).inc();
         self.set_role(to);
     }
 
-    /// How far the capture is behind etcd.
+    /// Records the lag of the capture behind etcd.
     pub fn set_watch_lag(&self, revisions: i64, seconds: f64) {
         self.mainstay.lag_revisions.set(revisions);
         self.mainstay.lag_seconds.set(seconds);
     }
 
-    /// What is captured and not stored.
+    /// Records the size of events that are captured and not stored.
     pub fn set_buffer_bytes(&self, bytes: u64) {
         self.mainstay.buffer_bytes.set(to_i64(bytes));
     }
 
-    /// Events are captured without the life of their lease.
+    /// Counts events that are captured without the TTL of their lease.
     pub fn count_unknown_lease_ttls(&self, events: usize) {
         self.mainstay.unknown_lease_ttls.inc_by(events as u64);
     }
 
-    /// Revisions are missing.
+    /// Counts a range of revisions that could not be captured.
     pub fn count_gap(&self, cause: GapCause) {
         self.mainstay.gaps.with_label_values(&[cause.as_str()]).inc();
     }
@@ -228,58 +228,58 @@ impl SidecarMetrics {
     }
 }
 
-/// The cluster, and those who ask.
+/// Cluster and HTTP.
 impl SidecarMetrics {
-    /// A member was defragmented, or was not, after `seconds`.
+    /// Records a defragmentation of a member that took `seconds`.
     pub fn observe_defragmentation(&self, succeeded: bool, seconds: f64) {
         let series = &self.etcdbr.defragmentation_seconds;
         let label = [labels::outcome_label(succeeded)];
         series.with_label_values(&label).observe(seconds);
     }
 
-    /// Whether the member of this sidecar is a learner.
+    /// Records whether this sidecar's member is a learner.
     pub fn set_learner(&self, is_learner: bool) {
         self.etcdbr.is_learner.set(is_learner.into());
     }
 
-    /// The member of this sidecar was promoted, or was not, after `seconds`.
+    /// Records a promotion of this sidecar's member that took `seconds`.
     pub fn observe_promotion(&self, succeeded: bool, seconds: f64) {
         let series = &self.etcdbr.promotion_seconds;
         let label = [labels::outcome_label(succeeded)];
         series.with_label_values(&label).observe(seconds);
     }
 
-    /// Whether etcd has an alarm; `kind` is a word of a closed list, see [`ALARMS`].
+    /// Records whether etcd has an alarm; `kind` is one of [`ALARMS`].
     pub fn set_alarm(&self, kind: &'static str, is_active: bool) {
         let series = &self.mainstay.alarm;
         series.with_label_values(&[kind]).set(is_active.into());
     }
 
-    /// Members of the cluster.
+    /// Records the number of members.
     pub fn set_cluster_size(&self, members: usize) {
         let members = i64::try_from(members).unwrap_or(i64::MAX);
         self.etcdbr.cluster_size.set(members);
     }
 
-    /// A Kubernetes lease was written, or was not.
+    /// Counts a write of a Kubernetes Lease.
     pub fn count_lease_update(&self, lease: LeaseLabel, succeeded: bool) {
         let labels = [lease.as_str(), labels::outcome_label(succeeded)];
         self.mainstay.lease_updates.with_label_values(&labels).inc();
     }
 
-    /// A request was answered; `route` is one of [`ROUTES`].
+    /// Counts a response; `route` is one of [`ROUTES`].
     pub fn count_http_request(&self, route: &'static str, status: u16) {
         let labels = [route, labels::status_class(status)];
         self.mainstay.http_requests.with_label_values(&labels).inc();
     }
 
-    /// A connection was closed because there are too many.
+    /// Counts a connection that was closed because of a limit.
     pub fn count_refused_connection(&self) {
         self.mainstay.refused_connections.inc();
     }
 }
 
-/// A size as gauges keep it.
+/// Gauges hold signed integers.
 fn to_i64(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

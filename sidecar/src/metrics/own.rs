@@ -1,27 +1,26 @@
-//! What the peer does not tell: who leads and since when, how far the capture is behind, what the store
-//! refused, what can be restored.
+//! Series that etcd-backup-restore does not have: role, lag of the capture, errors of the store, restorable range.
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Result};
 
 use super::labels::{self, GapCause, LeaseLabel, single_labels, pair_labels, pair_with_outcome};
 use super::register::{Registrar, MetricDesc};
 
-const BUILD: MetricDesc = ("mainstay_build_info", "1; the version is the label.");
+const BUILD: MetricDesc = ("mainstay_build_info", "Always 1; the label holds the version.");
 const ROLE: MetricDesc = (
     "mainstay_role",
-    "1 for what this sidecar is to the cluster, 0 for what it is not.",
+    "1 for the current role of this sidecar, 0 for the other roles.",
 );
 const TRANSITIONS: MetricDesc = (
     "mainstay_election_transitions_total",
-    "Times this sidecar became what the label says.",
+    "Changes of this sidecar to a role.",
 );
 const LAG_REVISIONS: MetricDesc = (
     "mainstay_watch_lag_revisions",
-    "Revisions etcd has and the capture has not, while leading.",
+    "Revisions in etcd that are not captured yet, while leading.",
 );
 const LAG_SECONDS: MetricDesc = (
     "mainstay_watch_lag_seconds",
-    "How long the capture has been behind etcd, while leading; 0 when it is not.",
+    "Seconds the capture has lagged behind etcd, while leading; 0 without lag.",
 );
 const RAW_BYTES: MetricDesc = (
     "mainstay_snapshot_raw_bytes_total",
@@ -29,43 +28,43 @@ const RAW_BYTES: MetricDesc = (
 );
 const STORED_BYTES: MetricDesc = (
     "mainstay_snapshot_stored_bytes_total",
-    "Bytes of stored snapshots as the store keeps them.",
+    "Bytes of stored snapshots, as stored.",
 );
 const LATEST_BYTES: MetricDesc = (
     "mainstay_snapshot_latest_stored_bytes",
-    "Size of the newest snapshot of a kind as the store keeps it.",
+    "Size of the latest snapshot of a kind in bytes, as stored.",
 );
 const GAPS: MetricDesc = (
     "mainstay_gaps_total",
-    "Ranges of revisions that could not be captured; each is answered with a full snapshot.",
+    "Ranges of revisions that could not be captured; each triggers a full snapshot.",
 );
 const OLDEST: MetricDesc = (
     "mainstay_restorable_oldest_revision",
-    "The oldest revision the backup can restore; 0 when there is none.",
+    "Oldest revision that the backup can restore; 0 for none.",
 );
 const NEWEST: MetricDesc = (
     "mainstay_restorable_newest_revision",
-    "The newest revision the backup can restore; 0 when there is none.",
+    "Newest revision that the backup can restore; 0 for none.",
 );
 const STORE_ERRORS: MetricDesc = (
     "mainstay_store_errors_total",
-    "Operations on the store that failed, after retries.",
+    "Operations on the object store that failed after retries.",
 );
 const UPLOAD_PARTS: MetricDesc = (
     "mainstay_upload_parts_total",
-    "Parts of multipart uploads that were sent.",
+    "Uploaded parts of multipart uploads.",
 );
 const BUFFER: MetricDesc = (
     "mainstay_delta_buffer_bytes",
-    "Captured events that are not stored yet, as bytes in memory.",
+    "Bytes in memory of captured events that are not stored yet.",
 );
 const UNKNOWN_LEASE_TTLS: MetricDesc = (
     "mainstay_lease_lives_unknown_total",
-    "Events stored without the life of their lease, because etcd did not tell it in time.",
+    "Events stored without the TTL of their lease, because etcd did not report it in time.",
 );
 const DAMAGED: MetricDesc = (
     "mainstay_damaged_objects",
-    "Objects of the backup that were read by retention and found damaged.",
+    "Objects of the backup that garbage collection read and found damaged.",
 );
 const ALARM: MetricDesc = (
     "mainstay_etcd_alarm",
@@ -73,15 +72,15 @@ const ALARM: MetricDesc = (
 );
 const LEASES: MetricDesc = (
     "mainstay_lease_updates_total",
-    "Writes of the Kubernetes leases of this sidecar.",
+    "Writes of this sidecar's Kubernetes Leases.",
 );
 const REQUESTS: MetricDesc = (
     "mainstay_http_requests_total",
-    "Answers given over HTTP, by path and class of the status.",
+    "HTTP responses, by path and status class.",
 );
 const REFUSED: MetricDesc = (
     "mainstay_http_connections_refused_total",
-    "Connections closed at once because there were too many.",
+    "HTTP connections closed because of a connection limit.",
 );
 
 /// `mainstay_*`.
@@ -114,7 +113,7 @@ impl MainstaySeries {
         let role_labels = single_labels(labels::role_labels());
         let gaps = single_labels(GapCause::ALL.map(GapCause::as_str));
         let leases = pair_with_outcome(LeaseLabel::ALL.map(LeaseLabel::as_str));
-        let answers = pair_labels(labels::ROUTES, labels::STATUS_CLASSES);
+        let responses = pair_labels(labels::ROUTES, labels::STATUS_CLASSES);
         let version = [[env!("CARGO_PKG_VERSION")]];
         register
             .gauges(BUILD, ["version"], &version)?
@@ -142,7 +141,7 @@ impl MainstaySeries {
             damaged_objects: register.gauge(DAMAGED)?,
             alarm: register.gauges(ALARM, ["alarm"], &single_labels(labels::ALARM_KINDS))?,
             lease_updates: register.counters(LEASES, ["lease", "succeeded"], &leases)?,
-            http_requests: register.counters(REQUESTS, ["route", "status"], &answers)?,
+            http_requests: register.counters(REQUESTS, ["route", "status"], &responses)?,
             refused_connections: register.counter(REFUSED)?,
         })
     }

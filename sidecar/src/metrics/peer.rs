@@ -1,5 +1,5 @@
-//! The series dashboards and alerts of the peer already read: its names, types and labels, with two
-//! differences. Buckets reach an hour instead of ten seconds, and no label holds a text or an address.
+//! The series of etcd-backup-restore, which existing dashboards and alerts read: same names, types and labels, with two
+//! differences. Buckets reach one hour instead of ten seconds, and no label holds an error text or an address.
 
 use prometheus::{HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Result};
 
@@ -8,48 +8,48 @@ use super::register::{Registrar, MetricDesc};
 
 const GARBAGE_COLLECTED: MetricDesc = (
     "etcdbr_snapshot_gc_total",
-    "Objects garbage collection removed, or failed to remove.",
+    "Objects that garbage collection deleted, or failed to delete.",
 );
 const LATEST_REVISION: MetricDesc = (
     "etcdbr_snapshot_latest_revision",
-    "Last revision of the newest snapshot of a kind.",
+    "Last revision of the latest snapshot of a kind.",
 );
 const LATEST_TIMESTAMP: MetricDesc = (
     "etcdbr_snapshot_latest_timestamp",
-    "Creation time of the newest snapshot of a kind, unix seconds.",
+    "Creation time of the latest snapshot of a kind, in Unix seconds.",
 );
 const REQUIRED: MetricDesc = (
     "etcdbr_snapshot_required",
-    "1 while a snapshot of a kind is due: there is something it would hold.",
+    "1 while a snapshot of a kind is due because there are events to store.",
 );
 const SNAPSHOT_SECONDS: MetricDesc = (
     "etcdbr_snapshot_duration_seconds",
-    "Time from the begin of a snapshot until it was stored, or given up.",
+    "Seconds from the start of a snapshot until it was stored or failed.",
 );
 const LATEST_DELTAS: MetricDesc = (
     "etcdbr_snapstore_latest_deltas_total",
-    "Deltas behind the newest full snapshot.",
+    "Delta snapshots since the latest full snapshot.",
 );
 const LATEST_DELTA_REVISIONS: MetricDesc = (
     "etcdbr_snapstore_latest_deltas_revisions_total",
-    "Revisions in the deltas behind the newest full snapshot.",
+    "Revisions in the delta snapshots since the latest full snapshot.",
 );
 const FAILURES: MetricDesc = (
     "etcdbr_snapshotter_failure",
-    "Times the snapshotter failed, by class of the failure.",
+    "Failures of the snapshotter, by class.",
 );
 const CLUSTER_SIZE: MetricDesc = ("etcdbr_cluster_size", "Members of the cluster.");
 const IS_LEARNER: MetricDesc = (
     "etcdbr_is_learner",
-    "1 while the member of this sidecar does not vote yet.",
+    "1 while this sidecar's member is a learner.",
 );
 const PROMOTION: MetricDesc = (
     "etcdbr_member_promote_duration_seconds",
-    "Time it took to promote the member of this sidecar.",
+    "Seconds taken to promote this sidecar's member.",
 );
 const DEFRAGMENTATION: MetricDesc = (
     "etcdbr_defragmentation_duration_seconds",
-    "Time it took to defragment a member.",
+    "Seconds taken to defragment a member.",
 );
 
 /// `etcdbr_*`.

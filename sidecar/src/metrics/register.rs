@@ -1,4 +1,4 @@
-//! Makes series and registers them, each with all the label sets it will have.
+//! Creates and registers series, each with all its label sets.
 
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
@@ -6,15 +6,15 @@ use prometheus::{
     Result,
 };
 
-/// Seconds; what is measured takes from a tenth of a second to an hour.
+/// Upper bounds in seconds: the measured operations take from 100 ms to one hour.
 const DURATION_BUCKETS: [f64; 14] = [
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 ];
 
-/// Name and meaning of a series.
+/// Name and help text of a series.
 pub(super) type MetricDesc<'a> = (&'a str, &'a str);
 
-/// Where series are registered.
+/// Registers series.
 pub(super) struct Registrar<'a>(pub(super) &'a Registry);
 
 impl Registrar<'_> {
@@ -54,19 +54,20 @@ impl Registrar<'_> {
         self.register_all(HistogramVec::new(options, &labels)?, sets)
     }
 
-    pub(super) fn register<C: Collector + Clone + 'static>(&self, made: C) -> Result<C> {
-        self.0.register(Box::new(made.clone()))?;
-        Ok(made)
+    pub(super) fn register<C: Collector + Clone + 'static>(&self, metric: C) -> Result<C> {
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
     }
 
     fn register_all<B: MetricVecBuilder + 'static, const N: usize>(
         &self,
-        made: MetricVec<B>,
+        metric: MetricVec<B>,
         sets: &[[&str; N]],
     ) -> Result<MetricVec<B>> {
         for set in sets {
-            made.get_metric_with_label_values(set)?;
+            // Creates the series at zero: `rate()` misses the first increment of a series that appears with it.
+            metric.get_metric_with_label_values(set)?;
         }
-        self.register(made)
+        self.register(metric)
     }
 }

@@ -1,4 +1,4 @@
-//! Values that exist only at the moment of a scrape: ages, and what the kernel knows about this process.
+//! Values computed at each scrape: snapshot ages, and the kernel's statistics of this process.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricT
 
 use super::register::{Registrar, MetricDesc};
 
-/// What is computed: a value for each label value; one without a label.
+/// Computes a value per label value; without a label, one value with the label value "".
 type ValueFn = dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync;
 
-/// One family of series, computed when it is asked for.
+/// One family of series, computed at each scrape.
 #[derive(Clone)]
 pub(super) struct ScrapedMetric {
     desc: Desc,
@@ -33,7 +33,7 @@ impl fmt::Debug for ScrapedMetric {
 }
 
 impl ScrapedMetric {
-    /// A gauge for each value of one label.
+    /// A gauge per value of one label.
     pub(super) fn gauges(
         (name, help): MetricDesc<'_>,
         label: &'static str,
@@ -48,7 +48,7 @@ impl ScrapedMetric {
         })
     }
 
-    /// One value without labels.
+    /// One series without labels.
     fn single_value(
         (name, help): MetricDesc<'_>,
         form: MetricType,
@@ -102,26 +102,26 @@ impl Collector for ScrapedMetric {
 
 const CPU: MetricDesc = (
     "process_cpu_seconds_total",
-    "Processor time of this process, user and system.",
+    "CPU time of this process in seconds, user and system.",
 );
 const RESIDENT: MetricDesc = (
     "process_resident_memory_bytes",
-    "Memory of this process that is in RAM now.",
+    "Resident memory of this process in bytes.",
 );
 const PEAK: MetricDesc = (
     "mainstay_peak_resident_memory_bytes",
-    "The most memory this process ever had in RAM.",
+    "Peak resident memory of this process in bytes.",
 );
 const RECEIVED: MetricDesc = (
     "etcdbr_network_received_bytes",
-    "Bytes received by the network interfaces of the pod, without the loopback.",
+    "Bytes received by the pod's network interfaces, without loopback.",
 );
 const SENT: MetricDesc = (
     "etcdbr_network_transmitted_bytes",
-    "Bytes sent by the network interfaces of the pod, without the loopback.",
+    "Bytes sent by the pod's network interfaces, without loopback.",
 );
 
-/// Registers what the kernel knows. A value it does not give is left out, never made up.
+/// Registers the kernel's statistics. A value that cannot be read is left out of the scrape.
 pub(super) fn register_process(register: &Registrar<'_>) -> Result<()> {
     let (counter, gauge) = (MetricType::COUNTER, MetricType::GAUGE);
     register.register(ScrapedMetric::single_value(CPU, counter, read_cpu_seconds)?)?;
@@ -140,7 +140,7 @@ fn read_cpu_seconds() -> Option<f64> {
     Some(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// A line of `/proc/self/status`, which counts in kB.
+/// A line of `/proc/self/status`, which is in kB.
 fn read_status_bytes(field: &str) -> Option<f64> {
     parse_kilobytes(&fs::read_to_string("/proc/self/status").ok()?, field).map(|kb| to_f64(kb) * 1024.0)
 }
@@ -150,24 +150,24 @@ fn parse_kilobytes(status: &str, field: &str) -> Option<i64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// A column of `/proc/self/net/dev`, summed: 0 is received, 8 is sent.
+/// A column of `/proc/self/net/dev`, summed over all interfaces: 0 is bytes received, 8 is bytes sent.
 fn read_network_bytes(column: usize) -> Option<f64> {
     sum_column(&fs::read_to_string("/proc/self/net/dev").ok()?, column).map(to_f64)
 }
 
 fn sum_column(devices: &str, column: usize) -> Option<i64> {
     let lines = devices.lines().filter_map(|line| line.split_once(':'));
-    let others = lines.filter(|(name, _)| name.trim() != "lo");
-    let bytes = others.map(|(_, printer_columns)| {
-        let column = printer_columns.split_whitespace().nth(column)?;
-        column.parse::<i64>().ok()
+    let external = lines.filter(|(name, _)| name.trim() != "lo");
+    let bytes = external.map(|(_, fields)| {
+        let field = fields.split_whitespace().nth(column)?;
+        field.parse::<i64>().ok()
     });
     bytes.sum()
 }
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a measurement of more than 2^53 bytes may lose its last one"
+    reason = "values above 2^53 may be rounded"
 )]
 fn to_f64(number: i64) -> f64 {
     number as f64

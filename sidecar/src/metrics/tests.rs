@@ -1,4 +1,4 @@
-//! The registry as a whole: complete, bounded, documented.
+//! Tests of the whole registry: complete, bounded, documented.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,11 +10,11 @@ use prometheus::proto::MetricType;
 
 use super::*;
 
-/// Marks around the part of the page that is made from the registry.
+/// Marks around the generated part of the page.
 const BEGIN: &str = "<!-- begin: from the registry -->\n";
 const END: &str = "<!-- end: from the registry -->\n";
 
-/// Series of the rendered text whose name begins so, and their values as written.
+/// Rendered series whose name starts with `name`, and their values.
 fn read_samples(metrics: &SidecarMetrics, name: &str) -> BTreeMap<String, String> {
     let text = metrics.render().unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -32,7 +32,7 @@ fn read_value(metrics: &SidecarMetrics, series: &str) -> String {
     read_samples(metrics, series)[series].clone()
 }
 
-/// Does everything that can be done, with every label there is.
+/// Metrics after every recording, with every label value.
 fn exercised_metrics() -> SidecarMetrics {
     let metrics = SidecarMetrics::new().unwrap();
     for succeeded in [true, false] {
@@ -151,8 +151,8 @@ fn a_former_leader_tells_nothing_of_a_capture_that_has_ended() {
         metrics.set_buffer_bytes(1024);
         metrics.set_damaged_objects(2);
         metrics.set_role(standing);
-        let told = LEADER_METRICS.map(|series| read_value(&metrics, series));
-        assert_eq!(told, expected, "{}", standing.as_str());
+        let reported = LEADER_METRICS.map(|series| read_value(&metrics, series));
+        assert_eq!(reported, expected, "{}", standing.as_str());
     }
 }
 
@@ -166,7 +166,7 @@ fn clones_share_their_values() {
     );
 }
 
-/// The table of the page, as the registry has it.
+/// The table of the page, generated from the registry.
 fn render_table(metrics: &SidecarMetrics) -> String {
     let mut table = "| name | type | labels | meaning |\n| --- | --- | --- | --- |\n".to_owned();
     for family in metrics.registry.gather() {
@@ -191,12 +191,12 @@ fn the_page_of_metrics_is_what_the_registry_has() {
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
     let table = render_table(&SidecarMetrics::new().unwrap());
-    let wanted = format!("{before}{BEGIN}\n{table}\n{END}{after}");
+    let expected = format!("{before}{BEGIN}\n{table}\n{END}{after}");
     if std::env::var_os("MAINSTAY_UPDATE_DOCS").is_some() {
-        std::fs::write(&page, &wanted).unwrap();
+        std::fs::write(&page, &expected).unwrap();
     } else {
         assert!(
-            text == wanted,
+            text == expected,
             "docs/metrics.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-sidecar metrics"
         );
     }
@@ -209,7 +209,7 @@ mod live {
 
     use super::*;
 
-    /// Names of the peer that break a convention promtool checks: kept, because dashboards read them.
+    /// Names of etcd-backup-restore that break a naming convention; kept because dashboards read them.
     const UPSTREAM_NAMES: [&str; 5] = [
         "etcdbr_network_received_bytes",
         "etcdbr_network_transmitted_bytes",
@@ -222,7 +222,7 @@ mod live {
         match std::env::var_os("MAINSTAY_PROMTOOL").map(PathBuf::from) {
             Some(path) if path.is_file() => path,
             Some(path) => panic!(
-                "MAINSTAY_PROMTOOL is {}, no file; run `make setup`",
+                "MAINSTAY_PROMTOOL is {}, which is not a file; run `make setup`",
                 path.display()
             ),
             None => {
@@ -231,7 +231,7 @@ mod live {
         }
     }
 
-    /// What promtool says about a text, one finding a line; empty when it is content.
+    /// Findings of promtool, one per line; empty if there are none.
     fn run_promtool(text: &str) -> String {
         let mut child = Command::new(promtool_path())
             .args(["check", "metrics"])
@@ -247,26 +247,26 @@ mod live {
             .write_all(text.as_bytes())
             .unwrap();
         let output = child.wait_with_output().unwrap();
-        // 0: content; 3: findings; anything else: it could not read the text.
+        // 0: no findings; 3: findings; any other code: promtool could not read the text.
         let code = output.status.code();
         assert!(matches!(code, Some(0 | 3)), "{output:?}");
-        let said = [output.stdout, output.stderr].concat();
-        String::from_utf8(said).unwrap()
+        let output_text = [output.stdout, output.stderr].concat();
+        String::from_utf8(output_text).unwrap()
     }
 
     #[test]
     fn promtool_objects_to_nothing_but_inherited_names() {
         let text = exercised_metrics().render().unwrap();
-        let said = run_promtool(&text);
-        let about = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
-        let names: BTreeSet<_> = said.lines().map(about).collect();
+        let output_text = run_promtool(&text);
+        let metric_name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+        let names: BTreeSet<_> = output_text.lines().map(metric_name).collect();
         let expected: BTreeSet<_> = UPSTREAM_NAMES.map(str::to_owned).into();
-        assert_eq!(names, expected, "{said}");
+        assert_eq!(names, expected, "{output_text}");
     }
 
     #[test]
     fn promtool_does_object_to_a_bad_name() {
-        let said = run_promtool("# TYPE requests counter\nrequests 1\n");
-        assert!(said.contains("requests"), "{said}");
+        let output_text = run_promtool("# TYPE requests counter\nrequests 1\n");
+        assert!(output_text.contains("requests"), "{output_text}");
     }
 }

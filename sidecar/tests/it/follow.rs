@@ -1,4 +1,4 @@
-//! The watch behind the deltas, on real servers.
+//! The watch that captures events for delta snapshots, on real etcd servers.
 
 mod live {
     use std::time::Duration;
@@ -25,7 +25,7 @@ mod live {
     }
 
     each_version! {
-        // Some versions answer with what is left of that revision: its puts without its deletes.
+        // Some etcd versions deliver only what the compaction left of that revision: its puts without its deletes.
         async fn a_watch_that_begins_where_etcd_compacted_is_a_gap(version) {
             let member = mainstay_testkit::EtcdServer::start(version, EtcdOptions::new()).await;
             let mut client = member.client().await;
@@ -37,7 +37,7 @@ mod live {
             member.compact(compacted).await;
             let mut follow = EtcdWatcher::start(client_of(&member), Revision(compacted.0 - 1));
             let item = next_item(&mut follow).await;
-            assert!(matches!(item, WatchItem::Compacted { .. }), "revision {compacted} is not whole");
+            assert!(matches!(item, WatchItem::Compacted { .. }), "revision {compacted} is incomplete after the compaction");
         }
 
         async fn a_watch_that_begins_behind_the_compaction_gives_everything(version) {
@@ -56,21 +56,21 @@ mod live {
     }
 
     newest_version! {
-        // etcd feeds a watch that fell behind so slowly that under load it never comes back.
+        // etcd serves a lagging (unsynced) watch so slowly that under load it never catches up.
         async fn a_watch_that_fell_behind_is_overtaken_by_one_at_the_present(version) {
             let options = EtcdOptions::new().quota_bytes(8 << 30);
             let member = mainstay_testkit::EtcdServer::start(version, options).await;
             let mut follow = EtcdWatcher::start(client_of(&member), member.revision().await);
-            // Only a watch that is at the present can fall behind.
+            // The watch has to catch up once before it can lag.
             write_keys(&member, 50, 10).await;
             let after = member.revision().await;
             wait_for_revision(&mut follow, after).await;
-            // Nobody reads what it gives, until it is thousands of revisions behind.
+            // The test does not read events until the watch lags by thousands of revisions.
             write_keys(&member, 8_000, 4_000).await;
             let newest = member.revision().await;
             let writing = write_keys(&member, 2_000, 10);
             tokio::pin!(writing);
-            let (mut batch, mut is_written, mut overtakings) = (DeltaBatch::starting_after(after, Compression::Zstd), false, 0);
+            let (mut batch, mut is_written, mut reopened) = (DeltaBatch::starting_after(after, Compression::Zstd), false, 0);
             while !is_written || batch.captured().0 < newest.0 + 2_000 {
                 tokio::select! {
                     () = &mut writing, if !is_written => is_written = true,
@@ -78,19 +78,19 @@ mod live {
                         WatchItem::Events { events, is_complete, .. } => push_events(&mut batch, events, is_complete),
                         WatchItem::Reopened { error: None } => {
                             batch.discard_partial();
-                            overtakings += 1;
+                            reopened += 1;
                         }
                         _ => panic!("the watch ended"),
                     },
                 }
             }
-            assert!(overtakings > 0, "it came back by itself");
+            assert!(reopened > 0, "the watch caught up by itself");
             let sealed = batch.seal(Timestamp::now()).unwrap().unwrap();
-            assert_eq!(sealed.events, 10_000, "each once");
+            assert_eq!(sealed.events, 10_000, "every event exactly once");
         }
     }
 
-    /// Waits for a revision, and no more.
+    /// Reads events up to a revision.
     async fn wait_for_revision(follow: &mut EtcdWatcher, revision: Revision) {
         loop {
             let WatchItem::Events { events, .. } = next_item(follow).await else {
@@ -103,7 +103,7 @@ mod live {
         }
     }
 
-    /// So many puts of so many bytes; large ones fill what lies between etcd and who watches.
+    /// Writes `puts` values of `bytes` each; large ones fill the buffers between etcd and the watcher.
     async fn write_keys(member: &mainstay_testkit::EtcdServer, puts: usize, bytes: usize) {
         let kv = member.client().await.kv_client();
         let value = "x".repeat(bytes);

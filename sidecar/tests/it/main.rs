@@ -1,9 +1,9 @@
-//! The sidecar against real parts.
+//! Integration tests of the sidecar against real servers.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that cannot go on should stop where it is"
+    reason = "a test that cannot continue should fail at once"
 )]
 
 mod follow;

@@ -1,4 +1,4 @@
-//! Care of real clusters.
+//! Maintenance of real etcd clusters.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use mainstay_sidecar::ask::{SnapshotRequestError, Finality, Snapshotter};
 use mainstay_sidecar::maintenance::{Connect, EtcdConnectError, MaintenanceMetrics, MaintenanceOutcome};
 use mainstay_sidecar::state::StoredSnapshot;
 
-/// Ways to the members of a test.
+/// Client URLs of the members of a test.
 struct TestConnector {
     own: String,
     cluster: Vec<String>,
@@ -44,7 +44,7 @@ impl Connect for TestConnector {
     }
 }
 
-/// Remembers what it was told.
+/// Records the reported metrics.
 #[derive(Default)]
 struct RecordedMetrics {
     defragmented: Mutex<Vec<(String, MaintenanceOutcome)>>,
@@ -64,7 +64,7 @@ impl MaintenanceMetrics for RecordedMetrics {
     }
 }
 
-/// Notes who led when a delta was asked for.
+/// Records the leader at each request for a delta.
 struct RecordingSnapshotter {
     connector: Arc<TestConnector>,
     leaders: Mutex<Vec<MemberId>>,
@@ -120,7 +120,7 @@ mod live {
         Arc::new(TestConnector { own, cluster })
     }
 
-    /// Writes much, overwrites it, and forgets the history: the file stays large, and most of it is free.
+    /// Writes, overwrites and compacts: the database file stays large, and most of its pages are free.
     async fn fill_with_garbage(etcd: &EtcdServer) {
         let mut client = etcd.client().await;
         let value = vec![7_u8; 64 << 10];
@@ -135,7 +135,7 @@ mod live {
         etcd.compact(etcd.revision().await).await;
     }
 
-    /// What the voters say once each of them has dropped the history.
+    /// Status of all voters.
     async fn voter_statuses(links: &TestConnector) -> Vec<(MemberId, VoterStatus)> {
         let observed: ObservedCluster = observe_cluster(links).await.unwrap();
         let vitals = |role| match role {
@@ -148,7 +148,7 @@ mod live {
             .collect()
     }
 
-    /// A member counts pages as free when it commits again, so there is a little to commit all the time.
+    /// Waits until every member reports free pages. A member counts pages as free at its next commit, so the test keeps writing.
     async fn wait_for_free_pages(links: &TestConnector) -> Vec<(MemberId, VoterStatus)> {
         let mut client = Client::connect([&links.own], None).await.unwrap();
         let deadline = Instant::now() + TEST_TIMEOUT;
@@ -160,13 +160,13 @@ mod live {
             }
             assert!(
                 Instant::now() < deadline,
-                "the history is still there: {found:?}"
+                "no free pages after the compaction: {found:?}"
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    fn build_defragmenter(links: &Arc<TestConnector>, told: &Arc<RecordedMetrics>, threshold: u64) -> Defragmenter {
+    fn build_defragmenter(links: &Arc<TestConnector>, metrics: &Arc<RecordedMetrics>, threshold: u64) -> Defragmenter {
         let config = DefragmentConfig {
             schedule: Some("* * * * *".parse().unwrap()),
             threshold: Some(Threshold {
@@ -176,13 +176,13 @@ mod live {
             timeout: Duration::from_mins(1),
         };
         let maintenance_lock = Arc::new(Semaphore::new(1));
-        Defragmenter::new(links.clone(), maintenance_lock, config, told.clone())
+        Defragmenter::new(links.clone(), maintenance_lock, config, metrics.clone())
     }
 
-    /// etcd answers a write that was dropped while leadership moved after 5 s and two election timeouts.
+    /// Generous: etcd fails a write that was dropped during a leader change only after 5 s plus two election timeouts.
     const TEST_TIMEOUT: Duration = Duration::from_mins(3);
 
-    /// A client that goes on writing, and what it was told to be stored.
+    /// A client that writes continuously and counts acknowledged writes.
     struct ClusterWriter {
         stop: CancellationToken,
         stored: watch::Receiver<usize>,
@@ -204,7 +204,7 @@ mod live {
                         .await
                         .is_err()
                     {
-                        assert!(start.elapsed() < TEST_TIMEOUT, "nobody answers");
+                        assert!(start.elapsed() < TEST_TIMEOUT, "no member responds");
                     }
                     stored += 1;
                     count.send_replace(stored);
@@ -218,15 +218,15 @@ mod live {
             }
         }
 
-        /// Waits until so many more writes are acknowledged.
+        /// Waits for `writes` more acknowledged writes.
         async fn wait_for_writes(&mut self, writes: usize) {
-            let wanted = *self.stored.borrow() + writes;
-            let acked = self.stored.wait_for(|stored| *stored >= wanted);
+            let target = *self.stored.borrow() + writes;
+            let acked = self.stored.wait_for(|stored| *stored >= target);
             let acked = tokio::time::timeout(TEST_TIMEOUT, acked).await;
-            acked.expect("nobody writes").unwrap();
+            acked.expect("writes are stuck").unwrap();
         }
 
-        /// How many writes were acknowledged.
+        /// Stops the writer; returns the number of acknowledged writes.
         async fn stop(self) -> usize {
             self.stop.cancel();
             self.task.await.unwrap()
@@ -242,13 +242,13 @@ mod live {
         let mut writer = ClusterWriter::start(&links).await;
         writer.wait_for_writes(1).await;
 
-        let told = Arc::new(RecordedMetrics::default());
+        let metrics = Arc::new(RecordedMetrics::default());
         let mut done = BTreeSet::new();
-        let asked = Arc::new(RecordingSnapshotter {
+        let snapshotter = Arc::new(RecordingSnapshotter {
             connector: links.clone(),
             leaders: Mutex::default(),
         });
-        let pass = build_defragmenter(&links, &told, 50).with_snapshotter(asked.clone());
+        let pass = build_defragmenter(&links, &metrics, 50).with_snapshotter(snapshotter.clone());
         pass.run_once(DefragmentTrigger::Schedule, &mut done).await.unwrap();
 
         writer.wait_for_writes(10).await;
@@ -261,11 +261,11 @@ mod live {
             );
         }
         assert_eq!(done.len(), 3);
-        assert_ne!(after[0].1.leader, leader, "leadership was moved away");
-        let asked = asked.leaders.lock().unwrap().clone();
-        assert_eq!(asked, [leader], "a delta is stored before it is moved");
+        assert_ne!(after[0].1.leader, leader, "leadership was not transferred");
+        let leaders = snapshotter.leaders.lock().unwrap().clone();
+        assert_eq!(leaders, [leader], "no delta was stored before the leader change");
         let (_, leader) = before.iter().find(|(id, _)| *id == leader).unwrap();
-        let defragmentations = told.defragmented.lock().unwrap().clone();
+        let defragmentations = metrics.defragmented.lock().unwrap().clone();
         assert_eq!(defragmentations.len(), 3, "{defragmentations:?}");
         assert_eq!(defragmentations[2], (leader.url.clone(), MaintenanceOutcome::Succeeded));
 
@@ -296,7 +296,7 @@ mod live {
         fill_with_garbage(&cluster.members[0]).await;
         let links = build_connector(&cluster.members, 0);
         let before = wait_for_free_pages(&links).await;
-        // One member has been taken care of already.
+        // One member is already defragmented.
         let leader = before[0].1.leader;
         let (_, early) = before.iter().find(|(id, _)| *id != leader).unwrap();
         links
@@ -307,18 +307,18 @@ mod live {
             .await
             .unwrap();
 
-        let told = Arc::new(RecordedMetrics::default());
-        let pass = build_defragmenter(&links, &told, 50);
+        let metrics = Arc::new(RecordedMetrics::default());
+        let pass = build_defragmenter(&links, &metrics, 50);
         pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new())
             .await
             .unwrap();
-        let defragmentations = told.defragmented.lock().unwrap().clone();
+        let defragmentations = metrics.defragmented.lock().unwrap().clone();
         assert_eq!(defragmentations.len(), 2, "{defragmentations:?}");
         assert!(defragmentations.iter().all(|(url, _)| *url != early.url), "{defragmentations:?}");
         pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new())
             .await
             .unwrap();
-        assert_eq!(told.defragmented.lock().unwrap().len(), 2);
+        assert_eq!(metrics.defragmented.lock().unwrap().len(), 2);
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -326,31 +326,31 @@ mod live {
         let version = EtcdRelease::V3_5New;
         let options = EtcdOptions::new().long_election_timeout();
         let mut cluster = EtcdCluster::start(version, 3, &options).await;
-        // A follower is killed: without a leader not even the members could be listed.
+        // A follower is killed, not the leader: without a leader not even the members can be listed.
         let own = cluster.leader().await;
         let links = build_connector(&cluster.members, own);
         let away = cluster.next_member(own);
         cluster.members[away].kill();
-        let told = Arc::new(RecordedMetrics::default());
-        let pass = build_defragmenter(&links, &told, 50);
+        let metrics = Arc::new(RecordedMetrics::default());
+        let pass = build_defragmenter(&links, &metrics, 50);
         let error = pass.run_once(DefragmentTrigger::Schedule, &mut BTreeSet::new()).await;
         let error = error.unwrap_err();
         let refused = matches!(error, DefragmentError::Refused(DefragmentRefusal::Unhealthy { .. }));
         assert!(refused, "{error:?}");
-        assert!(told.defragmented.lock().unwrap().is_empty());
+        assert!(metrics.defragmented.lock().unwrap().is_empty());
     }
 
-    /// A sidecar in this standing that defragments every minute, unless somebody holds the permit. By its clock a minute
-    /// begins soon.
+    /// A sidecar in this role that defragments every minute, unless the lock is held. Its clock is one second before the next
+    /// minute.
     fn start_every_minute(links: &Arc<TestConnector>, standing: SidecarRole, maintenance_lock: &Arc<Semaphore>) -> DefragmentSidecar {
         let now = Timestamp::now();
         let minute = Timestamp::from_second(now.as_second() / 60 * 60).unwrap();
         let ahead = minute + SignedDuration::from_secs(59) - now;
         let minute = minute + SignedDuration::from_mins(1);
-        let (told_the_time, minute_started) = watch::channel(false);
+        let (minute_tx, minute_started) = watch::channel(false);
         let clock = move || {
             let now = Timestamp::now() + ahead;
-            told_the_time.send_if_modified(|came| now >= minute && !std::mem::replace(came, true));
+            minute_tx.send_if_modified(|reached| now >= minute && !std::mem::replace(reached, true));
             now
         };
         let told = Arc::new(RecordedMetrics::default());
@@ -379,7 +379,7 @@ mod live {
 
     struct DefragmentSidecar {
         metrics: Arc<RecordedMetrics>,
-        /// Whether it has read from its clock that the minute began.
+        /// Whether its clock has reached the minute.
         minute_started: watch::Receiver<bool>,
         cancel: CancellationToken,
         task: tokio::task::JoinHandle<()>,
@@ -403,16 +403,16 @@ mod live {
         let mut follower = start_every_minute(&links, SidecarRole::Follower, &free);
 
         for sidecar in [&mut leader, &mut follower] {
-            let came = sidecar.minute_started.wait_for(|came| *came);
-            tokio::time::timeout(TEST_TIMEOUT, came).await.unwrap().unwrap();
+            let reached = sidecar.minute_started.wait_for(|reached| *reached);
+            tokio::time::timeout(TEST_TIMEOUT, reached).await.unwrap().unwrap();
         }
-        // Time for one that does not wait to begin.
+        // Time for a sidecar that ignores the lock to start.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!((leader.count_defragmentations(), follower.count_defragmentations()), (0, 0));
         drop(snapshot);
         let deadline = Instant::now() + TEST_TIMEOUT;
         while leader.count_defragmentations() == 0 {
-            assert!(Instant::now() < deadline, "nobody is defragmented");
+            assert!(Instant::now() < deadline, "no member was defragmented");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!((leader.count_defragmentations(), follower.count_defragmentations()), (1, 0));
@@ -439,8 +439,8 @@ mod live {
         let Revision(now) = etcd[0].revision().await;
         etcd[0].compact(Revision(now)).await;
         let before = voter_statuses(&links).await[0].1.db_bytes;
-        let told = Arc::new(RecordedMetrics::default());
-        let pass = build_defragmenter(&links, &told, 1);
+        let metrics = Arc::new(RecordedMetrics::default());
+        let pass = build_defragmenter(&links, &metrics, 1);
         let alone = pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new()).await;
         let refused = matches!(alone, Err(DefragmentError::Refused(DefragmentRefusal::SingleMember)));
         assert!(refused, "{alone:?}");
@@ -454,8 +454,8 @@ mod live {
     async fn a_learner_becomes_a_voter(version: EtcdRelease) {
         let (first, second) = (free_url(), free_url());
         let options = EtcdOptions::new().name("m0").peer_url(&first);
-        let founder = EtcdServer::start(version, options.initial_cluster(format!("m0={first}"))).await;
-        let mut client = founder.client().await;
+        let first_member = EtcdServer::start(version, options.initial_cluster(format!("m0={first}"))).await;
+        let mut client = first_member.client().await;
         let as_learner = Some(MemberAddOptions::new().with_is_learner());
         client.member_add([&second], as_learner).await.unwrap();
         let options = EtcdOptions::new().name("m1").peer_url(&second).join_existing();
@@ -463,24 +463,24 @@ mod live {
         let joined = EtcdServer::start(version, options).await;
         let links = TestConnector {
             own: joined.client_url().to_owned(),
-            cluster: vec![founder.client_url().to_owned()],
+            cluster: vec![first_member.client_url().to_owned()],
         };
-        let told = RecordedMetrics::default();
+        let metrics = RecordedMetrics::default();
         assert!(joined.status().await.is_learner());
         let cancel = CancellationToken::new();
-        let wait = promote_until_voter(&links, &told, &cancel);
+        let wait = promote_until_voter(&links, &metrics, &cancel);
         assert!(tokio::time::timeout(TEST_TIMEOUT, wait).await.unwrap());
-        // The founder has agreed; the new voter hears of it a moment later.
-        let heard = async {
+        // The new voter learns of its promotion a moment after the other member.
+        let promotion = async {
             while joined.status().await.is_learner() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(TEST_TIMEOUT, heard)
+        tokio::time::timeout(TEST_TIMEOUT, promotion)
             .await
-            .expect("it is still a learner");
-        assert_eq!(*told.promoted.lock().unwrap(), [MaintenanceOutcome::Succeeded]);
-        assert_eq!(promote(&links, &told).await.unwrap(), PromotionOutcome::AlreadyVoter);
+            .expect("the member is still a learner");
+        assert_eq!(*metrics.promoted.lock().unwrap(), [MaintenanceOutcome::Succeeded]);
+        assert_eq!(promote(&links, &metrics).await.unwrap(), PromotionOutcome::AlreadyVoter);
     }
 
     #[tokio::test(flavor = "multi_thread")]

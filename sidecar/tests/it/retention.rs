@@ -80,7 +80,7 @@ async fn a_damaged_newest_full_keeps_the_chain_before_it_whole() {
     assert_eq!(
         bucket.list_keys().await,
         [base, damaged, delta],
-        "{older} is not needed"
+        "{older} is deleted"
     );
 
     let sound = bucket.put_full(25, 4).await;
@@ -96,13 +96,13 @@ async fn a_damaged_delta_ends_the_chain_before_it() {
     let base = bucket.put_full(10, 1).await;
     let sound = bucket.put_delta(11, 20, 2).await;
     let damaged = bucket.put_delta_with_gap(21, 30, 3).await;
-    let behind = bucket.put_delta(31, 40, 4).await;
+    let after = bucket.put_delta(31, 40, 4).await;
     let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
     let summary = summary.unwrap();
     assert_eq!(summary.verified_base.as_ref(), Some(&base));
     assert_eq!(summary.damaged, std::slice::from_ref(&damaged));
     let keys = bucket.list_keys().await;
-    assert_eq!(keys, [base, sound, damaged, behind], "{old} goes");
+    assert_eq!(keys, [base, sound, damaged, after], "{old} is deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn an_object_is_read_once_and_again_when_it_was_replaced() {
     let retention = build_retention(&bucket.store, keep_one_config());
     retention.run_once(test_time()).await.unwrap();
 
-    // Damaged in a way that nobody sees without reading it.
+    // Size and time stay, so that only reading the object shows the damage.
     let newest = "Full-00000000-00000020";
     bucket.damage_in_place(newest);
     bucket.put_full(5, 0).await;
@@ -183,7 +183,7 @@ async fn parts_nobody_wrote_for_a_day_go() {
     assert_eq!(bucket.list_keys().await.len(), 1);
 }
 
-/// An API server that does not answer.
+/// An API server that does not respond.
 struct UnreachablePins;
 
 #[async_trait]
@@ -216,11 +216,11 @@ async fn a_pinned_object_stays_with_what_leads_to_it() {
     let pins = Arc::new(StaticPins(pinned));
     let retention = Retention::new(bucket.store.clone(), keep_one_config(), pins, Arc::new(()));
     let summary = retention.run_once(test_time()).await.unwrap();
-    assert_eq!(summary.deleted, 1, "only {oldest} goes");
+    assert_eq!(summary.deleted, 1, "only {oldest} is deleted");
     assert_eq!(bucket.list_keys().await.len(), 4);
 }
 
-/// Somebody who begins to read an object after the first look, and may not be asked after the second.
+/// A reader that pins an object after the first check; after `answers` checks the pins cannot be read.
 struct LatePins {
     calls: AtomicUsize,
     pinned_key: String,
@@ -232,7 +232,7 @@ impl PinSource for LatePins {
     async fn read_pins(&self) -> Result<PinnedKeys, PinsError> {
         match self.calls.fetch_add(1, Ordering::Relaxed) {
             0 => Ok(PinnedKeys::default()),
-            look if look < self.max_answers => Ok(PinnedKeys([self.pinned_key.clone()].into())),
+            check if check < self.max_answers => Ok(PinnedKeys([self.pinned_key.clone()].into())),
             _ => UnreachablePins.read_pins().await,
         }
     }
@@ -266,17 +266,17 @@ async fn rounds_go_on_until_cancelled() {
     let task = tokio::spawn(build_retention(&bucket.store, keep_one_config()).run(cancel.clone()));
     for round in 2..5 {
         bucket.put_full(round * 10, round).await;
-        let mut looks = 0;
+        let mut checks = 0;
         while bucket.list_keys().await.len() > 1 {
-            looks += 1;
-            assert!(looks < 4000, "round {round} deletes nothing");
+            checks += 1;
+            assert!(checks < 4000, "round {round} deleted nothing");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
     cancel.cancel();
     tokio::time::timeout(Duration::from_mins(1), task)
         .await
-        .expect("the loop ends")
+        .expect("the loop did not end")
         .unwrap();
 }
 

@@ -109,11 +109,11 @@ fn a_member_says_who_it_is_in_the_form_consumers_parse() {
 
 #[test]
 fn a_member_writes_identity_time_and_annotation_over_what_it_read() {
-    let wanted = DesiredLease::Member {
+    let desired = DesiredLease::Member {
         identity: "1:2:Leader".to_owned(),
         peer_tls: Some(false),
     };
-    let patch = build_patch(&lease_with_holder(None, None), &wanted, NOON).unwrap();
+    let patch = build_patch(&lease_with_holder(None, None), &desired, NOON).unwrap();
     let expected = json!({
         "metadata": {
             "resourceVersion": "41",
@@ -149,8 +149,8 @@ fn without_a_delta_so_far_the_revision_is_zero() {
 
 #[test]
 fn a_full_snapshot_is_recorded_with_the_time_it_was_taken() {
-    let wanted = desired_lease(LeaseKind::FullSnapshot, &leader_state(5, None), None).unwrap();
-    let patch = build_patch(&lease_with_holder(None, None), &wanted, Timestamp::MAX).unwrap();
+    let desired = desired_lease(LeaseKind::FullSnapshot, &leader_state(5, None), None).unwrap();
+    let patch = build_patch(&lease_with_holder(None, None), &desired, Timestamp::MAX).unwrap();
     assert_eq!(patch["spec"]["holderIdentity"], "5");
     assert_eq!(patch["spec"]["renewTime"], "2027-01-15T08:00:00.000000Z");
 }
@@ -206,9 +206,9 @@ fn the_lease_of_the_deltas_says_how_much_has_piled_up() {
         }),
         ..leader_state(5, Some(9))
     };
-    let wanted = desired_lease(LeaseKind::DeltaSnapshot, &state, None).unwrap();
-    let patch = build_patch(&lease_with_holder(None, None), &wanted, NOON).unwrap();
-    // Controllers of other versions read it, too.
+    let desired = desired_lease(LeaseKind::DeltaSnapshot, &state, None).unwrap();
+    let patch = build_patch(&lease_with_holder(None, None), &desired, NOON).unwrap();
+    // Literal keys: controllers of other versions read them.
     let written = json!({
         "etcd-mainstay.io/delta-bytes": "4096",
         "etcd-mainstay.io/delta-bytes-since": "5",

@@ -1,4 +1,4 @@
-//! Clients that are slow, many, greedy or rude; and a server that stops.
+//! Slow, numerous and misbehaving clients; and the shutdown of the server.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -22,12 +22,12 @@ async fn connect(server: &TestHttpServer) -> TcpStream {
         .unwrap()
 }
 
-/// Everything the server has to say before it closes.
+/// Everything the server sends before it closes the connection.
 async fn read_to_close(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await;
-    // A reset ends a connection as well as a close does.
-    let _ = read.expect("the connection stays open");
+    // A reset is as good as a close.
+    let _ = read.expect("the connection was not closed");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -50,11 +50,11 @@ async fn half_a_header_is_cut_off_while_others_are_served() {
         slow.push(stream);
     }
     assert_eq!(server.get("/healthz").await.status, 200);
-    assert!(started.elapsed() < header_timeout, "others had to wait");
+    assert!(started.elapsed() < header_timeout, "other clients had to wait");
     for stream in &mut slow {
         assert!(!read_to_close(stream).await.contains("200 OK"));
     }
-    assert!(started.elapsed() >= header_timeout, "cut off too early");
+    assert!(started.elapsed() >= header_timeout, "closed too early");
     server.stop().await;
 }
 
@@ -67,7 +67,7 @@ async fn a_byte_now_and_then_does_not_keep_a_header_alive() {
     .await;
     let stream = connect(&server).await;
     let (mut from, mut to) = stream.into_split();
-    let drip = tokio::spawn(async move {
+    let slow_writer = tokio::spawn(async move {
         for byte in b"GET /healthz HTTP/1.1\r\n".iter().cycle() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             if to.write_all(&[*byte]).await.is_err() {
@@ -78,7 +78,7 @@ async fn a_byte_now_and_then_does_not_keep_a_header_alive() {
     let mut bytes = Vec::new();
     let _ = timeout(TEST_TIMEOUT, from.read_to_end(&mut bytes)).await.unwrap();
     drop(from);
-    timeout(TEST_TIMEOUT, drip).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, slow_writer).await.unwrap().unwrap();
     server.stop().await;
 }
 
@@ -92,8 +92,8 @@ async fn an_idle_connection_is_closed() {
     let mut stream = connect(&server).await;
     let request = b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n";
     stream.write_all(request).await.unwrap();
-    let said = read_to_close(&mut stream).await;
-    assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
+    let received = read_to_close(&mut stream).await;
+    assert!(received.starts_with("HTTP/1.1 200 OK"), "{received}");
     server.stop().await;
 }
 
@@ -115,9 +115,9 @@ async fn one_client_with_too_many_connections_is_refused_and_counted() {
         let text = server.metrics.render().unwrap();
         text.contains("mainstay_http_connections_refused_total 1\n")
     };
-    wait_until("the refusal is counted", refused).await;
+    wait_until("the refused connection to be counted", refused).await;
     held.pop();
-    // The place is free a moment later.
+    // The server frees the slot a moment later.
     let is_served = async {
         while Client::new()
             .get(server.url("/readyz"))
@@ -130,7 +130,7 @@ async fn one_client_with_too_many_connections_is_refused_and_counted() {
     };
     timeout(TEST_TIMEOUT, is_served)
         .await
-        .expect("the place stays taken");
+        .expect("the slot was not freed");
     server.stop().await;
 }
 
@@ -145,12 +145,12 @@ async fn too_much_header_is_refused() {
         }
         request.push_str("\r\n");
         let _ = stream.write_all(request.as_bytes()).await;
-        let said = read_to_close(&mut stream).await;
+        let received = read_to_close(&mut stream).await;
         assert!(
-            said.starts_with("HTTP/1.1 431 ") || said.is_empty(),
-            "{said}"
+            received.starts_with("HTTP/1.1 431 ") || received.is_empty(),
+            "{received}"
         );
-        assert!(!said.contains("200 OK"));
+        assert!(!received.contains("200 OK"));
     }
     assert_eq!(server.get("/readyz").await.status, 200);
     server.stop().await;
@@ -162,8 +162,8 @@ async fn a_large_body_is_refused_unread() {
     let mut stream = connect(&server).await;
     let head = "POST /snapshot/full HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000000\r\n\r\nxxx";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let said = read_to_close(&mut stream).await;
-    assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
+    let received = read_to_close(&mut stream).await;
+    assert!(received.starts_with("HTTP/1.1 413 "), "{received}");
     assert!(server.snapshotter.requests.lock().unwrap().is_empty());
     server.stop().await;
 }
@@ -179,10 +179,10 @@ async fn garbage_is_answered_with_a_refusal_or_silence() {
         let mut stream = connect(&server).await;
         stream.write_all(bytes).await.unwrap();
         stream.shutdown().await.unwrap();
-        let said = read_to_close(&mut stream).await;
+        let received = read_to_close(&mut stream).await;
         assert!(
-            said.is_empty() || said.starts_with("HTTP/1.1 400 "),
-            "{said}"
+            received.is_empty() || received.starts_with("HTTP/1.1 400 "),
+            "{received}"
         );
     }
     assert_eq!(server.get("/readyz").await.status, 200);
@@ -197,7 +197,7 @@ async fn an_answer_nobody_reads_is_given_up() {
         ..short_limits()
     }))
     .await;
-    // More than both kernels take in without somebody reading.
+    // More than the socket buffers of both sides hold.
     let key = |n| format!("main/v2/Incr-{n:0>200}-{n:0>200}-5.gz");
     *server.snapshotter.keys.lock().unwrap() = (1..40_000).map(key).collect();
     let mut greedy = connect(&server).await;
@@ -215,7 +215,7 @@ async fn an_answer_nobody_reads_is_given_up() {
     };
     timeout(TEST_TIMEOUT, is_served)
         .await
-        .expect("the only place stays taken");
+        .expect("the only slot was not freed");
     server.stop().await;
 }
 
@@ -229,30 +229,30 @@ async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
     let ask = || tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let first = ask();
     let snapshotter = &server.snapshotter;
-    wait_until("the first begins", || {
+    wait_until("the first snapshot to start", || {
         snapshotter.requests.lock().unwrap().len() == 1
     })
     .await;
     let (mut second, mut third) = (ask(), ask());
-    // Whichever comes later finds no place.
-    let (turned_away, long_election_timeout) = tokio::select! {
-        answer = &mut second => (answer, third),
-        answer = &mut third => (answer, second),
+    // The later of the two finds the queue full.
+    let (rejected, queued) = tokio::select! {
+        response = &mut second => (response, third),
+        response = &mut third => (response, second),
     };
-    let turned_away = TestResponse::read(turned_away.unwrap().unwrap()).await;
+    let rejected = TestResponse::read(rejected.unwrap().unwrap()).await;
     assert_eq!(
-        (turned_away.status, turned_away.header("retry-after")),
+        (rejected.status, rejected.header("retry-after")),
         (503, "5")
     );
     assert_eq!(
         server.get("/healthz").await.status,
         200,
-        "health had to wait"
+        "the health check had to wait"
     );
     snapshotter.gate.add_permits(2);
-    for waiting in [first, long_election_timeout] {
-        let answer = timeout(TEST_TIMEOUT, waiting).await.unwrap().unwrap().unwrap();
-        assert_eq!(answer.status(), 200);
+    for waiting in [first, queued] {
+        let response = timeout(TEST_TIMEOUT, waiting).await.unwrap().unwrap().unwrap();
+        assert_eq!(response.status(), 200);
     }
     assert_eq!(snapshotter.max_running.load(Ordering::SeqCst), 1);
     server.stop().await;
@@ -263,17 +263,17 @@ async fn a_caller_who_leaves_does_not_stop_the_snapshot_nor_let_another_begin() 
     let server = TestHttpServer::start(test_config(), leader_state(), FakeSnapshotter::new_blocked()).await;
     let snapshotter = &server.snapshotter;
     let first = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
-    wait_until("the first begins", || {
+    wait_until("the first snapshot to start", || {
         snapshotter.requests.lock().unwrap().len() == 1
     })
     .await;
     first.abort();
     let second = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(snapshotter.requests.lock().unwrap().len(), 1, "two at a time");
+    assert_eq!(snapshotter.requests.lock().unwrap().len(), 1, "two snapshots ran concurrently");
     snapshotter.gate.add_permits(2);
-    let answer = timeout(TEST_TIMEOUT, second).await.unwrap().unwrap().unwrap();
-    assert_eq!(answer.status(), 200);
+    let response = timeout(TEST_TIMEOUT, second).await.unwrap().unwrap().unwrap();
+    assert_eq!(response.status(), 200);
     server.stop().await;
 }
 
@@ -284,8 +284,8 @@ async fn a_snapshot_that_takes_too_long_is_told_to_go_on() {
         ..short_limits()
     };
     let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
-    let answer = server.get("/snapshot/full").await;
-    assert_eq!(answer.status, 504, "{answer:?}");
+    let response = server.get("/snapshot/full").await;
+    assert_eq!(response.status, 504, "{response:?}");
     server.snapshotter.gate.add_permits(1);
     server.stop().await;
 }
@@ -298,9 +298,9 @@ async fn too_many_requests_at_a_time_are_told_to_come_back() {
     }))
     .await;
     for path in ["/metrics", "/status"] {
-        let answer = server.get(path).await;
+        let response = server.get(path).await;
         assert_eq!(
-            (answer.status, answer.header("retry-after")),
+            (response.status, response.header("retry-after")),
             (503, "5"),
             "{path}"
         );
@@ -318,30 +318,30 @@ async fn a_stopping_server_lets_a_request_finish() {
         ..short_limits()
     };
     let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
-    let asked = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
+    let request = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let snapshotter = server.snapshotter.clone();
-    wait_until("it begins", || snapshotter.requests.lock().unwrap().len() == 1).await;
+    wait_until("the snapshot to start", || snapshotter.requests.lock().unwrap().len() == 1).await;
     server.cancel.cancel();
     let refused = || std::net::TcpStream::connect(("127.0.0.1", server.port)).is_err();
-    wait_until("nobody new is let in", refused).await;
+    wait_until("new connections to be refused", refused).await;
     snapshotter.gate.add_permits(1);
-    let answer = timeout(TEST_TIMEOUT, asked).await.unwrap().unwrap().unwrap();
-    assert_eq!(answer.status(), 200);
+    let response = timeout(TEST_TIMEOUT, request).await.unwrap().unwrap().unwrap();
+    assert_eq!(response.status(), 200);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_stopping_server_does_not_wait_for_ever() {
     let server = TestHttpServer::start(test_config(), leader_state(), FakeSnapshotter::new_blocked()).await;
-    let asked = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
+    let request = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let mut idle = connect(&server).await;
     idle.write_all(b"GET /").await.unwrap();
     let snapshotter = server.snapshotter.clone();
-    wait_until("it begins", || snapshotter.requests.lock().unwrap().len() == 1).await;
-    // A hang fails here: neither the snapshot nor the idle client ever ends.
+    wait_until("the snapshot to start", || snapshotter.requests.lock().unwrap().len() == 1).await;
+    // Neither the snapshot nor the idle client ends by itself: a server that waited for them would hang here.
     server.stop().await;
-    let answer = timeout(TEST_TIMEOUT, asked).await.unwrap().unwrap();
-    assert!(answer.is_err() || answer.unwrap().status() == 500);
+    let response = timeout(TEST_TIMEOUT, request).await.unwrap().unwrap();
+    assert!(response.is_err() || response.unwrap().status() == 500);
 }
 
 #[tokio::test]
@@ -366,7 +366,7 @@ async fn without_an_address_both_families_are_served() {
     })
     .await;
     assert_eq!(server.get("/readyz").await.status, 200);
-    // A machine may have no v6; one that has must be served on it.
+    // The host may lack IPv6; if it has it, it must be served.
     if std::net::TcpListener::bind(("::1", 0)).is_ok() {
         let url = format!("http://[::1]:{}/readyz", server.port);
         assert_eq!(reqwest::get(url).await.unwrap().status(), 200);

@@ -1,4 +1,4 @@
-//! What is answered, path by path.
+//! Responses, path by path.
 
 use jiff::Timestamp;
 use mainstay_ids::{ClusterId, MemberId, Revision};
@@ -24,9 +24,9 @@ async fn healthy_is_the_one_that_leads_with_an_etcd_that_answers() {
                 ..SidecarState::default()
             });
             let expected = standing == SidecarRole::Leader && (is_etcd_reachable || !has_store);
-            let answer = server.get("/healthz").await;
-            assert_eq!(answer.json(), json!({ "health": expected }));
-            assert_eq!(answer.status, if expected { 200 } else { 503 });
+            let response = server.get("/healthz").await;
+            assert_eq!(response.json(), json!({ "health": expected }));
+            assert_eq!(response.status, if expected { 200 } else { 503 });
         }
     }
     server.stop().await;
@@ -59,8 +59,8 @@ async fn a_sidecar_whose_parts_have_ended_is_not_ready() {
         ..
     } = TestHttpServer::start_leader(test_config()).await;
     drop(state_tx);
-    let answer = reqwest::get(format!("http://127.0.0.1:{port}/readyz")).await;
-    assert_eq!(answer.unwrap().status(), 503);
+    let response = reqwest::get(format!("http://127.0.0.1:{port}/readyz")).await;
+    assert_eq!(response.unwrap().status(), 503);
     cancel.cancel();
     task.await.unwrap();
 }
@@ -69,12 +69,12 @@ async fn a_sidecar_whose_parts_have_ended_is_not_ready() {
 async fn a_full_snapshot_is_told_with_the_peers_fields() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for method in [Method::GET, Method::POST] {
-        let answer = server.request(method, "/snapshot/full?final=true").await;
+        let response = server.request(method, "/snapshot/full?final=true").await;
         assert_eq!(
-            (answer.status, answer.header("content-type")),
+            (response.status, response.header("content-type")),
             (200, "application/json")
         );
-        let snapshot = answer.json();
+        let snapshot = response.json();
         assert_eq!(
             snapshot["snapName"],
             "Full-00000000-00000100-1794795243.gz.final"
@@ -84,9 +84,9 @@ async fn a_full_snapshot_is_told_with_the_peers_fields() {
     }
     server.get("/snapshot/full").await;
     server.get("/snapshot/full?final=0").await;
-    let asked = server.snapshotter.requests.lock().unwrap().clone();
-    let (end, go_on) = (Finality::Final, Finality::Ordinary);
-    assert_eq!(asked, [end, end, go_on, go_on]);
+    let requested = server.snapshotter.requests.lock().unwrap().clone();
+    let (last, ordinary) = (Finality::Final, Finality::Ordinary);
+    assert_eq!(requested, [last, last, ordinary, ordinary]);
     server.stop().await;
 }
 
@@ -94,9 +94,9 @@ async fn a_full_snapshot_is_told_with_the_peers_fields() {
 async fn what_is_no_boolean_is_refused_before_anything_is_done() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for query in ["final=yes", "final=tRue", "final=1&final=2"] {
-        let answer = server.get(&format!("/snapshot/full?{query}")).await;
-        assert_eq!(answer.status, 400, "{query}");
-        assert!(answer.json()["error"].is_string());
+        let response = server.get(&format!("/snapshot/full?{query}")).await;
+        assert_eq!(response.status, 400, "{query}");
+        assert!(response.json()["error"].is_string());
     }
     assert!(server.snapshotter.requests.lock().unwrap().is_empty());
     server.stop().await;
@@ -140,9 +140,9 @@ async fn a_failure_is_told_in_words() {
     for error in [failed, SnapshotRequestError::Aborted, SnapshotRequestError::DeltasDisabled] {
         *server.snapshotter.error.lock().unwrap() = Some(error.clone());
         for path in ["/snapshot/full", "/snapshot/delta", "/snapshot/latest"] {
-            let answer = server.get(path).await;
-            assert_eq!(answer.status, 500, "{path}");
-            assert_eq!(answer.json(), json!({ "error": error.to_string() }));
+            let response = server.get(path).await;
+            assert_eq!(response.status, 500, "{path}");
+            assert_eq!(response.json(), json!({ "error": error.to_string() }));
         }
     }
     server.stop().await;
@@ -150,16 +150,16 @@ async fn a_failure_is_told_in_words() {
 
 #[tokio::test]
 async fn without_a_store_snapshots_are_not_a_method_of_this_sidecar() {
-    for known in [leader_state(), follower_state()] {
-        let known = SidecarState {
+    for state in [leader_state(), follower_state()] {
+        let state = SidecarState {
             has_store: false,
-            ..known
+            ..state
         };
-        let server = TestHttpServer::start(test_config(), known, FakeSnapshotter::default()).await;
+        let server = TestHttpServer::start(test_config(), state, FakeSnapshotter::default()).await;
         for path in ["/snapshot/full", "/snapshot/delta", "/snapshot/latest"] {
-            let answer = server.get(path).await;
-            assert_eq!((answer.status, answer.header("allow")), (405, "GET,POST"));
-            assert!(answer.text.contains("no storage provider"), "{answer:?}");
+            let response = server.get(path).await;
+            assert_eq!((response.status, response.header("allow")), (405, "GET,POST"));
+            assert!(response.text.contains("no storage provider"), "{response:?}");
         }
         server.stop().await;
     }
@@ -176,9 +176,9 @@ async fn other_methods_are_refused_and_the_right_ones_named() {
         ("/status", Method::PATCH, "GET,HEAD"),
         ("/metrics", Method::POST, "GET,HEAD"),
     ] {
-        let answer = server.request(method.clone(), path).await;
+        let response = server.request(method.clone(), path).await;
         assert_eq!(
-            (answer.status, answer.header("allow")),
+            (response.status, response.header("allow")),
             (405, allowed),
             "{method} {path}"
         );
@@ -213,9 +213,9 @@ async fn what_is_not_there_is_not_found() {
         "/debug/pprof/",
         "/snapshot/full/",
     ] {
-        let answer = server.get(path).await;
-        assert_eq!(answer.status, 404, "{path}");
-        assert!(answer.json()["error"].is_string());
+        let response = server.get(path).await;
+        assert_eq!(response.status, 404, "{path}");
+        assert!(response.json()["error"].is_string());
     }
     server.stop().await;
 }
@@ -226,15 +226,15 @@ async fn metrics_count_the_requests_by_path() {
     server.get("/healthz").await;
     server.get("/wp-login.php").await;
     server.request(Method::POST, "/status").await;
-    let answer = server.get("/metrics").await;
-    assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4");
+    let response = server.get("/metrics").await;
+    assert_eq!(response.header("content-type"), "text/plain; version=0.0.4");
     for line in [
         "mainstay_http_requests_total{route=\"/healthz\",status=\"2xx\"} 1",
         "mainstay_http_requests_total{route=\"other\",status=\"4xx\"} 1",
         "mainstay_http_requests_total{route=\"/status\",status=\"4xx\"} 1",
         "mainstay_role{role=\"unknown\"} 1",
     ] {
-        assert!(answer.text.lines().any(|found| found == line), "no {line}");
+        assert!(response.text.lines().any(|found| found == line), "no {line}");
     }
     server.stop().await;
 }
@@ -242,7 +242,7 @@ async fn metrics_count_the_requests_by_path() {
 #[tokio::test]
 async fn the_status_tells_what_is_known() {
     let at = Timestamp::from_second(1_794_795_243).unwrap();
-    let known = SidecarState {
+    let state = SidecarState {
         member_status: Some(MemberStatus {
             member: MemberId(0xabc),
             cluster: ClusterId(0xdef),
@@ -268,7 +268,7 @@ async fn the_status_tells_what_is_known() {
         }),
         ..leader_state()
     };
-    let server = TestHttpServer::start(test_config(), known, FakeSnapshotter::default()).await;
+    let server = TestHttpServer::start(test_config(), state, FakeSnapshotter::default()).await;
     let mut status = server.get("/status").await.json();
     let lag = status["lag"].take();
     assert_eq!(lag["revisions"], 20);

@@ -1,5 +1,4 @@
-//! Requests that reach a sidecar which does not lead. The leader's sidecar has another address and the same port, as in a
-//! cluster.
+//! Requests to a sidecar that does not lead. The leader's sidecar has another address and the same port, as in a cluster.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -13,19 +12,19 @@ use url::Url;
 
 use super::support::{TestResponse, LOCALHOST, TestHttpServer, FakeSnapshotter, short_limits, test_config, follower_state, leader_state};
 
-/// Another machine, as far as sockets can tell.
+/// A second loopback address stands in for another host.
 const LEADER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// A follower and, elsewhere on the same port, a leader. Their clients ask the follower.
-async fn start_pair(limits: HttpLimits, behind: FakeSnapshotter) -> (TestHttpServer, TestHttpServer) {
+/// A follower, and a leader on the same port of another address. Tests send their requests to the follower.
+async fn start_pair(limits: HttpLimits, snapshotter: FakeSnapshotter) -> (TestHttpServer, TestHttpServer) {
     let follower = HttpConfig { limits, ..test_config() };
     let follower = TestHttpServer::start(follower, follower_state(), FakeSnapshotter::default()).await;
-    let there = HttpConfig {
+    let leader_config = HttpConfig {
         listen_address: Some(LEADER_ADDRESS),
         port: follower.port,
         ..test_config()
     };
-    let leader = TestHttpServer::start(there, leader_state(), behind).await;
+    let leader = TestHttpServer::start(leader_config, leader_state(), snapshotter).await;
     let url = Url::parse("http://127.0.0.2:2379").unwrap();
     *follower.leader_finder.0.lock().unwrap() = Some(url);
     (follower, leader)
@@ -57,7 +56,7 @@ async fn a_follower_passes_the_answer_of_the_leader_on() {
     assert_eq!(failed.status, 500);
     assert_eq!(
         failed.json(),
-        json!({ "error": "the snapshot failed: the bucket is gone" })
+        json!({ "error": "snapshot failed: the bucket is gone" })
     );
     follower.stop().await;
     leader.stop().await;
@@ -66,14 +65,14 @@ async fn a_follower_passes_the_answer_of_the_leader_on() {
 #[tokio::test]
 async fn a_request_is_passed_on_only_once() {
     let (one, other) = start_pair(short_limits(), FakeSnapshotter::default()).await;
-    // Each takes the other for the leader; the second is even healthy, for it leads again in the meantime.
+    // Each takes the other for the leader, and the second is healthy because it leads again.
     let url = Url::parse("http://127.0.0.1:2379").unwrap();
     *other.leader_finder.0.lock().unwrap() = Some(url);
     let request = Client::new().get(one.url("/snapshot/full"));
-    let answer = request.header(FORWARDED_HEADER, "1").send().await.unwrap();
-    let answer = TestResponse::read(answer).await;
-    assert_eq!(answer.status, 405, "{answer:?}");
-    assert!(answer.text.contains("passed on once"), "{answer:?}");
+    let response = request.header(FORWARDED_HEADER, "1").send().await.unwrap();
+    let response = TestResponse::read(response).await;
+    assert_eq!(response.status, 405, "{response:?}");
+    assert!(response.text.contains("already forwarded once"), "{response:?}");
     assert!(other.snapshotter.requests.lock().unwrap().is_empty());
     one.stop().await;
     other.stop().await;
@@ -84,28 +83,28 @@ async fn a_sidecar_that_is_told_to_ask_itself_does_not() {
     let server = TestHttpServer::start(test_config(), follower_state(), FakeSnapshotter::default()).await;
     let url = Url::parse("http://127.0.0.1:2379").unwrap();
     *server.leader_finder.0.lock().unwrap() = Some(url);
-    let answer = server.get("/snapshot/full").await;
-    assert_eq!(answer.status, 405, "{answer:?}");
+    let response = server.get("/snapshot/full").await;
+    assert_eq!(response.status, 405, "{response:?}");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_leader_that_cannot_be_found_is_a_405_as_with_the_peer() {
     let (follower, leader) = start_pair(short_limits(), FakeSnapshotter::default()).await;
-    let refused = async |why: &str| {
-        let answer = follower.get("/snapshot/full").await;
+    let refused = async |reason: &str| {
+        let response = follower.get("/snapshot/full").await;
         assert_eq!(
-            (answer.status, answer.header("allow")),
+            (response.status, response.header("allow")),
             (405, "GET,POST"),
-            "{why}"
+            "{reason}"
         );
-        assert!(answer.text.contains(why), "{answer:?}");
+        assert!(response.text.contains(reason), "{response:?}");
     };
-    let dead = SidecarState {
+    let unhealthy = SidecarState {
         is_etcd_reachable: false,
         ..leader_state()
     };
-    leader.state_tx.send_replace(dead);
+    leader.state_tx.send_replace(unhealthy);
     refused("not healthy").await;
     leader.state_tx.send_replace(leader_state());
     let known = SidecarState {
@@ -115,8 +114,8 @@ async fn a_leader_that_cannot_be_found_is_a_405_as_with_the_peer() {
     follower.state_tx.send_replace(known);
     *follower.leader_finder.0.lock().unwrap() = None;
     refused("no leader").await;
-    let nobody = Url::parse("http://127.0.0.3:2379").unwrap();
-    *follower.leader_finder.0.lock().unwrap() = Some(nobody);
+    let unused_address = Url::parse("http://127.0.0.3:2379").unwrap();
+    *follower.leader_finder.0.lock().unwrap() = Some(unused_address);
     refused("health").await;
     let socket = Url::parse("unix:/run/etcd.sock").unwrap();
     *follower.leader_finder.0.lock().unwrap() = Some(socket);
@@ -133,8 +132,8 @@ async fn a_leader_that_takes_too_long_is_a_504() {
         ..short_limits()
     };
     let (follower, leader) = start_pair(limits, FakeSnapshotter::new_blocked()).await;
-    let answer = follower.get("/snapshot/full").await;
-    assert_eq!(answer.status, 504, "{answer:?}");
+    let response = follower.get("/snapshot/full").await;
+    assert_eq!(response.status, 504, "{response:?}");
     leader.snapshotter.gate.add_permits(1);
     follower.stop().await;
     leader.stop().await;
@@ -147,9 +146,9 @@ async fn an_answer_that_is_too_large_is_not_taken_in() {
         ..short_limits()
     };
     let (follower, leader) = start_pair(limits, FakeSnapshotter::default()).await;
-    let answer = follower.get("/snapshot/full").await;
-    assert_eq!(answer.status, 502, "{answer:?}");
-    assert!(answer.text.contains("too large"), "{answer:?}");
+    let response = follower.get("/snapshot/full").await;
+    assert_eq!(response.status, 502, "{response:?}");
+    assert!(response.text.contains("too large"), "{response:?}");
     follower.stop().await;
     leader.stop().await;
 }

@@ -1,4 +1,4 @@
-//! TLS: certificates that change, callers that must have one.
+//! TLS: certificate rotation, and client certificates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use url::Url;
 
 use super::support::{TEST_TIMEOUT, TestHttpServer, FakeSnapshotter, test_config, follower_state};
 
-/// An authority and a directory for what it signs.
+/// A CA and a directory for the certificates it issues.
 struct TestCa {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: TempDir,
@@ -55,7 +55,7 @@ impl TestCa {
         (signed.pem(), key.serialize_pem())
     }
 
-    /// Files of a server; replaced as a rotation does it.
+    /// Server certificate files, replaced atomically as in a rotation.
     fn issue_server_files(&self) -> ServerTlsFiles {
         let (certificate, key) = self.sign("127.0.0.1");
         replace_file(&self.path("tls.crt"), &certificate);
@@ -67,7 +67,7 @@ impl TestCa {
         }
     }
 
-    /// A caller that trusts this authority.
+    /// Builder of a client that trusts this CA.
     fn client_builder(&self) -> reqwest::ClientBuilder {
         Client::builder()
             .tls_certs_only([self.to_certificate()])
@@ -75,7 +75,7 @@ impl TestCa {
     }
 
     fn issue_identity(&self) -> Identity {
-        let (certificate, key) = self.sign("somebody");
+        let (certificate, key) = self.sign("client");
         Identity::from_pem(format!("{certificate}{key}").as_bytes()).unwrap()
     }
 }
@@ -93,102 +93,102 @@ fn tls_config(tls: ServerTlsFiles) -> HttpConfig {
     }
 }
 
-/// The certificate a new connection gets.
-async fn fetch_served_certificate(authority: &TestCa, server: &TestHttpServer) -> Vec<u8> {
-    let client = authority.client_builder().build().unwrap();
-    let answer = client.get(server.url("/readyz")).send().await.unwrap();
-    let info = answer.extensions().get::<reqwest::tls::TlsInfo>().unwrap();
+/// The certificate that the server presents to a new connection.
+async fn fetch_served_certificate(ca: &TestCa, server: &TestHttpServer) -> Vec<u8> {
+    let client = ca.client_builder().build().unwrap();
+    let response = client.get(server.url("/readyz")).send().await.unwrap();
+    let info = response.extensions().get::<reqwest::tls::TlsInfo>().unwrap();
     info.peer_certificate().unwrap().to_vec()
 }
 
-/// Longer than certificates are believed without a look at their files.
+/// Longer than the interval between two checks of the files.
 async fn wait_for_recheck() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
 }
 
 #[tokio::test]
 async fn https_is_served_with_the_headers_of_the_peer() {
-    let authority = TestCa::new();
-    let server = TestHttpServer::start_leader(tls_config(authority.issue_server_files())).await;
-    let client = authority.client_builder().build().unwrap();
-    let answer = client.get(server.url("/healthz")).send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
+    let ca = TestCa::new();
+    let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
+    let client = ca.client_builder().build().unwrap();
+    let response = client.get(server.url("/healthz")).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(
-        answer.headers()["strict-transport-security"],
+        response.headers()["strict-transport-security"],
         "max-age=31536000"
     );
     assert_eq!(
-        answer.headers()["content-security-policy"],
+        response.headers()["content-security-policy"],
         "default-src 'self'"
     );
-    let stranger = Client::new().get(server.url("/healthz")).send().await;
-    assert!(stranger.is_err(), "a certificate of nobody was accepted");
+    let untrusting = Client::new().get(server.url("/healthz")).send().await;
+    assert!(untrusting.is_err(), "a certificate of an unknown CA was accepted");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn new_certificates_are_served_without_a_restart() {
-    let authority = TestCa::new();
-    let server = TestHttpServer::start_leader(tls_config(authority.issue_server_files())).await;
-    let before = fetch_served_certificate(&authority, &server).await;
-    assert_eq!(fetch_served_certificate(&authority, &server).await, before);
-    authority.issue_server_files();
+    let ca = TestCa::new();
+    let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
+    let before = fetch_served_certificate(&ca, &server).await;
+    assert_eq!(fetch_served_certificate(&ca, &server).await, before);
+    ca.issue_server_files();
     wait_for_recheck().await;
-    let after = fetch_served_certificate(&authority, &server).await;
-    assert_ne!(after, before, "the old certificate is still shown");
+    let after = fetch_served_certificate(&ca, &server).await;
+    assert_ne!(after, before, "the old certificate is still in use");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_broken_pair_leaves_the_old_one_in_place_until_it_is_whole() {
-    let authority = TestCa::new();
-    let server = TestHttpServer::start_leader(tls_config(authority.issue_server_files())).await;
-    let before = fetch_served_certificate(&authority, &server).await;
-    let (certificate, key) = authority.sign("127.0.0.1");
+    let ca = TestCa::new();
+    let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
+    let before = fetch_served_certificate(&ca, &server).await;
+    let (certificate, key) = ca.sign("127.0.0.1");
     for (name, text) in [
-        ("tls.crt", certificate.as_str()), // whose key is not there yet
+        ("tls.crt", certificate.as_str()), // its key is not replaced yet
         ("tls.crt", "nothing"),
         ("tls.key", "nothing"),
     ] {
-        replace_file(&authority.path(name), text);
+        replace_file(&ca.path(name), text);
         wait_for_recheck().await;
-        assert_eq!(fetch_served_certificate(&authority, &server).await, before, "{name}");
+        assert_eq!(fetch_served_certificate(&ca, &server).await, before, "{name}");
     }
-    fs::remove_file(authority.path("tls.crt")).unwrap();
+    fs::remove_file(ca.path("tls.crt")).unwrap();
     wait_for_recheck().await;
-    assert_eq!(fetch_served_certificate(&authority, &server).await, before, "removed");
-    replace_file(&authority.path("tls.crt"), &certificate);
-    replace_file(&authority.path("tls.key"), &key);
+    assert_eq!(fetch_served_certificate(&ca, &server).await, before, "removed");
+    replace_file(&ca.path("tls.crt"), &certificate);
+    replace_file(&ca.path("tls.key"), &key);
     wait_for_recheck().await;
-    assert_ne!(fetch_served_certificate(&authority, &server).await, before);
+    assert_ne!(fetch_served_certificate(&ca, &server).await, before);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_server_does_not_start_with_a_broken_pair() {
-    let authority = TestCa::new();
-    let files = authority.issue_server_files();
-    let (other, _) = authority.sign("127.0.0.1");
+    let ca = TestCa::new();
+    let files = ca.issue_server_files();
+    let (other, _) = ca.sign("127.0.0.1");
     for (name, text, expected) in [
-        ("tls.crt", other.as_str(), "are no pair"),
-        ("tls.crt", "", "holds no certificate"),
-        ("tls.key", "", "holds no readable private key"),
+        ("tls.crt", other.as_str(), "does not match key"),
+        ("tls.crt", "", "contains no certificate"),
+        ("tls.key", "", "contains no valid PEM private key"),
     ] {
-        authority.issue_server_files();
-        replace_file(&authority.path(name), text);
+        ca.issue_server_files();
+        replace_file(&ca.path(name), text);
         let error = start_error(tls_config(files.clone())).await;
         assert!(error.contains(expected), "{error}");
         assert!(error.contains(name), "{error}");
     }
     let missing = ServerTlsFiles {
-        client_ca: Some(authority.path("ca.crt")),
-        ..authority.issue_server_files()
+        client_ca: Some(ca.path("ca.crt")),
+        ..ca.issue_server_files()
     };
     let error = start_error(tls_config(missing)).await;
     assert!(error.contains("ca.crt"), "{error}");
 }
 
-/// What a server says that cannot be started.
+/// The error of a server that cannot start.
 async fn start_error(config: HttpConfig) -> String {
     let listeners = Listeners::bind(&config).await.unwrap();
     let (_state_tx, view) = tokio::sync::watch::channel(follower_state());
@@ -207,26 +207,26 @@ async fn start_error(config: HttpConfig) -> String {
 
 #[tokio::test]
 async fn with_an_authority_only_its_clients_take_snapshots_and_read_the_status() {
-    let (authority, strangers) = (TestCa::new(), TestCa::new());
-    fs::write(authority.path("ca.crt"), authority.issuer.pem()).unwrap();
+    let (ca, other_ca) = (TestCa::new(), TestCa::new());
+    fs::write(ca.path("ca.crt"), ca.issuer.pem()).unwrap();
     let files = ServerTlsFiles {
-        client_ca: Some(authority.path("ca.crt")),
-        ..authority.issue_server_files()
+        client_ca: Some(ca.path("ca.crt")),
+        ..ca.issue_server_files()
     };
     let server = TestHttpServer::start_leader(tls_config(files)).await;
-    let anybody = authority.client_builder().build().unwrap();
-    let known = authority
+    let anonymous = ca.client_builder().build().unwrap();
+    let authenticated = ca
         .client_builder()
-        .identity(authority.issue_identity())
+        .identity(ca.issue_identity())
         .build()
         .unwrap();
     let status = async |client: &Client, path: &str| {
         let sent = client.get(server.url(path)).send().await;
-        sent.map(|answer| answer.status().as_u16()).ok()
+        sent.map(|response| response.status().as_u16()).ok()
     };
     for path in ["/healthz", "/readyz", "/metrics"] {
-        assert_eq!(status(&anybody, path).await, Some(200), "{path}");
-        assert_eq!(status(&known, path).await, Some(200), "{path}");
+        assert_eq!(status(&anonymous, path).await, Some(200), "{path}");
+        assert_eq!(status(&authenticated, path).await, Some(200), "{path}");
     }
     for path in [
         "/snapshot/full",
@@ -234,18 +234,18 @@ async fn with_an_authority_only_its_clients_take_snapshots_and_read_the_status()
         "/snapshot/latest",
         "/status",
     ] {
-        assert_eq!(status(&anybody, path).await, Some(403), "{path}");
-        assert_eq!(status(&known, path).await, Some(200), "{path}");
+        assert_eq!(status(&anonymous, path).await, Some(403), "{path}");
+        assert_eq!(status(&authenticated, path).await, Some(200), "{path}");
     }
-    let forger = authority
+    let forger = ca
         .client_builder()
-        .identity(strangers.issue_identity())
+        .identity(other_ca.issue_identity())
         .build()
         .unwrap();
     assert_eq!(
         status(&forger, "/healthz").await,
         None,
-        "a forged certificate was let in"
+        "a certificate of another CA was accepted"
     );
     assert_eq!(server.snapshotter.requests.lock().unwrap().len(), 1);
     server.stop().await;
@@ -253,8 +253,8 @@ async fn with_an_authority_only_its_clients_take_snapshots_and_read_the_status()
 
 #[tokio::test]
 async fn a_handshake_that_does_not_come_is_not_waited_for() {
-    let authority = TestCa::new();
-    let mut config = tls_config(authority.issue_server_files());
+    let ca = TestCa::new();
+    let mut config = tls_config(ca.issue_server_files());
     config.limits.handshake_timeout = Duration::from_millis(300);
     config.limits.max_connections_per_address = 1;
     let server = TestHttpServer::start_leader(config).await;
@@ -262,7 +262,7 @@ async fn a_handshake_that_does_not_come_is_not_waited_for() {
         .await
         .unwrap();
     silent.write_all(&[0x16, 0x03]).await.unwrap();
-    let client = authority.client_builder().build().unwrap();
+    let client = ca.client_builder().build().unwrap();
     let is_served = async {
         while client.get(server.url("/readyz")).send().await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -270,31 +270,31 @@ async fn a_handshake_that_does_not_come_is_not_waited_for() {
     };
     timeout(TEST_TIMEOUT, is_served)
         .await
-        .expect("the only place stays taken");
+        .expect("the only slot was not freed");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn plain_requests_to_a_tls_port_get_nothing() {
-    let authority = TestCa::new();
-    let server = TestHttpServer::start_leader(tls_config(authority.issue_server_files())).await;
+    let ca = TestCa::new();
+    let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
     let plain = server.url("/healthz").replace("https", "http");
     assert!(Client::new().get(plain).send().await.is_err());
-    assert_ne!(fetch_served_certificate(&authority, &server).await, Vec::<u8>::new());
+    assert_ne!(fetch_served_certificate(&ca, &server).await, Vec::<u8>::new());
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_follower_shows_its_certificate_to_the_leader_and_checks_the_leaders() {
-    let authority = TestCa::new();
-    fs::write(authority.path("ca.crt"), authority.issuer.pem()).unwrap();
+    let ca = TestCa::new();
+    fs::write(ca.path("ca.crt"), ca.issuer.pem()).unwrap();
     let files = ServerTlsFiles {
-        client_ca: Some(authority.path("ca.crt")),
-        ..authority.issue_server_files()
+        client_ca: Some(ca.path("ca.crt")),
+        ..ca.issue_server_files()
     };
-    fs::write(authority.path("leader-ca.crt"), authority.issuer.pem()).unwrap();
+    fs::write(ca.path("leader-ca.crt"), ca.issuer.pem()).unwrap();
     let delegation = LeaderTlsFiles {
-        ca: Some(authority.path("leader-ca.crt")),
+        ca: Some(ca.path("leader-ca.crt")),
         identity: Some((files.certificate.clone(), files.key.clone())),
     };
     let follower = HttpConfig {
@@ -302,21 +302,21 @@ async fn a_follower_shows_its_certificate_to_the_leader_and_checks_the_leaders()
         ..tls_config(files.clone())
     };
     let follower = TestHttpServer::start(follower, follower_state(), FakeSnapshotter::default()).await;
-    let there = HttpConfig {
+    let leader_config = HttpConfig {
         listen_address: Some([127, 0, 0, 2].into()),
         port: follower.port,
         ..tls_config(files)
     };
-    let leader = TestHttpServer::start_leader(there).await;
+    let leader = TestHttpServer::start_leader(leader_config).await;
     let url = Url::parse("https://127.0.0.2:2379").unwrap();
     *follower.leader_finder.0.lock().unwrap() = Some(url);
-    let known = authority
+    let authenticated = ca
         .client_builder()
-        .identity(authority.issue_identity())
+        .identity(ca.issue_identity())
         .build()
         .unwrap();
     let ask = async || {
-        known
+        authenticated
             .post(follower.url("/snapshot/full"))
             .send()
             .await
@@ -325,9 +325,9 @@ async fn a_follower_shows_its_certificate_to_the_leader_and_checks_the_leaders()
     assert_eq!(ask().await.status(), StatusCode::OK);
     assert_eq!(leader.snapshotter.requests.lock().unwrap().len(), 1);
 
-    // An authority that did not sign the leader's certificate: nothing is asked of it.
-    let stranger = TestCa::new();
-    replace_file(&authority.path("leader-ca.crt"), &stranger.issuer.pem());
+    // With a CA that did not sign the leader's certificate, the follower does not forward the request.
+    let other_ca = TestCa::new();
+    replace_file(&ca.path("leader-ca.crt"), &other_ca.issuer.pem());
     assert_eq!(ask().await.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(leader.snapshotter.requests.lock().unwrap().len(), 1);
     follower.stop().await;

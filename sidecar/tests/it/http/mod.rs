@@ -1,5 +1,4 @@
-//! The HTTP server over real sockets. Only the snapshotter behind it is a stand-in, so that it can be slow, busy or
-//! broken when a test says so.
+//! The HTTP server over real sockets. Only the snapshotter is a fake, so that a test can make it slow, busy or broken.
 
 mod abuse;
 mod answers;

@@ -1,4 +1,4 @@
-//! A server, what is behind it, and who asks.
+//! A server under test with a fake snapshotter and a fake leader lookup.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-/// Longer than anything here takes, so that a hang is a failure.
+/// Longer than any step takes, so that a hang fails the test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(45);
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// A snapshotter that does as it is told.
+/// A snapshotter whose results a test controls.
 #[derive(Debug)]
 pub(crate) struct FakeSnapshotter {
     /// Permits to finish a snapshot.
@@ -50,7 +50,7 @@ impl Default for FakeSnapshotter {
 }
 
 impl FakeSnapshotter {
-    /// One whose snapshots wait for a permit each.
+    /// A snapshotter whose snapshots each wait for a permit.
     pub(crate) fn new_blocked() -> Self {
         Self {
             gate: Semaphore::new(0),
@@ -108,7 +108,7 @@ impl Snapshotter for FakeSnapshotter {
     }
 }
 
-/// Knows a leader, or does not.
+/// Returns the configured leader, or none.
 #[derive(Debug, Default)]
 pub(crate) struct FakeLeaderFinder(pub(crate) Mutex<Option<Url>>);
 
@@ -133,7 +133,7 @@ pub(crate) struct TestHttpServer {
     scheme: &'static str,
 }
 
-/// Limits with which a test does not wait long.
+/// Limits with short timeouts.
 pub(crate) fn short_limits() -> HttpLimits {
     HttpLimits {
         drain_timeout: Duration::from_millis(500),
@@ -142,7 +142,7 @@ pub(crate) fn short_limits() -> HttpLimits {
     }
 }
 
-/// On a free port of the loopback.
+/// Listens on a free port of the loopback interface.
 pub(crate) fn test_config() -> HttpConfig {
     HttpConfig {
         listen_address: Some(LOCALHOST),
@@ -169,16 +169,16 @@ pub(crate) fn follower_state() -> SidecarState {
 }
 
 impl TestHttpServer {
-    /// One that leads, with a snapshotter that works.
+    /// A leading sidecar with a working snapshotter.
     pub(crate) async fn start_leader(config: HttpConfig) -> Self {
         Self::start(config, leader_state(), FakeSnapshotter::default()).await
     }
 
-    pub(crate) async fn start(config: HttpConfig, known: SidecarState, behind: FakeSnapshotter) -> Self {
+    pub(crate) async fn start(config: HttpConfig, state: SidecarState, snapshotter: FakeSnapshotter) -> Self {
         let listeners = Listeners::bind(&config).await.unwrap();
         let port = listeners.port();
-        let (state_tx, view) = watch::channel(known);
-        let (snapshotter, leader_finder) = (Arc::new(behind), Arc::new(FakeLeaderFinder::default()));
+        let (state_tx, view) = watch::channel(state);
+        let (snapshotter, leader_finder) = (Arc::new(snapshotter), Arc::new(FakeLeaderFinder::default()));
         let (metrics, cancel) = (SidecarMetrics::new().unwrap(), CancellationToken::new());
         let parts = HttpBackend {
             state_rx: view,
@@ -220,14 +220,14 @@ impl TestHttpServer {
         TestResponse::read(timeout(TEST_TIMEOUT, sent).await.unwrap().unwrap()).await
     }
 
-    /// Stops it and returns when it has.
+    /// Stops the server and waits for its end.
     pub(crate) async fn stop(self) {
         self.cancel.cancel();
         timeout(TEST_TIMEOUT, self.task).await.unwrap().unwrap();
     }
 }
 
-/// An answer, read to its end.
+/// A response, read completely.
 #[derive(Debug)]
 pub(crate) struct TestResponse {
     pub(crate) status: u16,
@@ -245,7 +245,7 @@ impl TestResponse {
     }
 
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
     pub(crate) fn header(&self, name: &str) -> &str {
@@ -255,11 +255,11 @@ impl TestResponse {
     }
 }
 
-/// Waits until something is so.
-pub(crate) async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Polls until a condition holds.
+pub(crate) async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started = tokio::time::Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < TEST_TIMEOUT, "never: {what}");
+    while !condition() {
+        assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What consumers of the leases rely on, and what may go wrong with the API server meanwhile.
+//! Guarantees for consumers of the Leases, also under failures of the API server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ use super::world::{
 
 const NO_HEARTBEAT: Duration = Duration::from_hours(1);
 const TIMEOUT: Duration = Duration::from_mins(2);
-/// After failures a lease is not written at once.
+/// Covers the delay between retries after failures.
 const RETRY_TIMEOUT: Duration = Duration::from_mins(2);
 
 const TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
@@ -38,7 +38,7 @@ async fn a_change_is_written_at_once() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let api = lease_api(&client, &namespace);
-    // The leases do not exist: they are created, since nothing forbids it.
+    // The Leases do not exist: the sidecar creates them, because its role allows it.
     let sidecar = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
     sidecar.set_role(SidecarRole::Follower);
     wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, |it| {
@@ -53,8 +53,8 @@ async fn a_change_is_written_at_once() {
     .await;
 
     sidecar.peer_tls.send_replace(Some(true));
-    let says_tls = |it: &_| tls_annotation(it) == Some("true");
-    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, says_tls).await;
+    let has_tls = |it: &_| tls_annotation(it) == Some("true");
+    wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, has_tls).await;
 
     sidecar.set_stored_full(41);
     wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("41")).await;
@@ -82,14 +82,14 @@ async fn at_rest_only_heartbeats_are_written() {
     let witness = LeaseRecorder::start(&api).await;
     let heartbeat = Duration::from_secs(1);
     // Before the first heartbeat, so that no period is missing.
-    let began = Instant::now();
+    let started = Instant::now();
     let sidecar = LeaseSidecar::with_client(&client, &namespace, heartbeat);
     sidecar.set_role(SidecarRole::Leader);
     sidecar.set_stored_full(41);
     sidecar.set_stored_delta(52);
-    while began.elapsed() < heartbeat * 6 || witness.writes(MEMBER_LEASE).len() < 3 {
-        assert!(began.elapsed() < TIMEOUT, "no heartbeat goes on");
-        // etcd is asked all the time, and what it answers goes to the board.
+    while started.elapsed() < heartbeat * 6 || witness.writes(MEMBER_LEASE).len() < 3 {
+        assert!(started.elapsed() < TIMEOUT, "heartbeats stopped");
+        // The election updates the state all the time; that alone must not cause writes.
         sidecar.state_tx.send_modify(|state| {
             let member_status = state.member_status.as_mut().unwrap();
             member_status.revision.0 += 1;
@@ -97,7 +97,7 @@ async fn at_rest_only_heartbeats_are_written() {
         });
         sleep(Duration::from_millis(20)).await;
     }
-    let (beats, periods) = (witness.writes(MEMBER_LEASE).len(), began.elapsed().as_secs());
+    let (beats, periods) = (witness.writes(MEMBER_LEASE).len(), started.elapsed().as_secs());
     assert!(
         beats as u64 <= periods + 1,
         "{beats} heartbeats in {periods} periods"
@@ -105,7 +105,7 @@ async fn at_rest_only_heartbeats_are_written() {
     assert_eq!(witness.writes(FULL_LEASE).len(), 1);
     assert_eq!(witness.writes(DELTA_LEASE).len(), 1);
 
-    // A member that does not know where it stands says nothing.
+    // In role Unknown the member Lease is not renewed.
     sidecar.set_role(SidecarRole::Unknown);
     let before = wait_until_idle(&witness, heartbeat * 2).await;
     sleep(heartbeat * 3).await;
@@ -116,18 +116,17 @@ async fn at_rest_only_heartbeats_are_written() {
     sidecar.stop().await;
 }
 
-/// Waits until the member's lease was not written for a while: what was under way has arrived. Tells how often it was
-/// written before.
-async fn wait_until_idle(witness: &LeaseRecorder, lasts: Duration) -> usize {
-    let began = Instant::now();
+/// Waits until the member Lease was not written for `quiet_period`, so that no write is in flight. Returns the number of writes.
+async fn wait_until_idle(witness: &LeaseRecorder, quiet_period: Duration) -> usize {
+    let started = Instant::now();
     loop {
         let before = witness.writes(MEMBER_LEASE).len();
-        sleep(lasts).await;
+        sleep(quiet_period).await;
         let now = witness.writes(MEMBER_LEASE).len();
         if now == before {
             return now;
         }
-        assert!(began.elapsed() < TIMEOUT, "{now} writes, and no rest");
+        assert!(started.elapsed() < TIMEOUT, "still writing after {now} writes");
     }
 }
 
@@ -171,7 +170,7 @@ async fn revisions_never_decrease_under_several_writers() {
     let api = lease_api(&client, &namespace);
     create_leases(&api).await;
     let witness = LeaseRecorder::start(&api).await;
-    // Two that believe to lead, one behind the other, and a compaction that writes in between.
+    // Two sidecars that both believe they lead, one lagging, and a compaction that writes in between.
     let ahead = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
     let behind = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
     ahead.set_role(SidecarRole::Leader);
@@ -188,7 +187,7 @@ async fn revisions_never_decrease_under_several_writers() {
                 .unwrap();
         }
         sleep(Duration::from_millis(20)).await;
-        // Often enough for many writes, seldom enough for some to come too late.
+        // Often enough for many writes, rarely enough for some to be outdated.
         if step % 4 == 0 {
             wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_revision(it) >= Some(step * 10)).await;
             wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_revision(it) >= Some(step * 10 + 5)).await;
@@ -215,8 +214,8 @@ async fn a_newer_full_snapshot_of_somebody_else_is_made_known() {
     first.set_stored_full(41);
     wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("41")).await;
     first.stop().await;
-    let folded = json!({ "spec": { "holderIdentity": "120" } });
-    api.patch(FULL_LEASE, &PatchParams::default(), &Patch::Merge(&folded))
+    let compacted = json!({ "spec": { "holderIdentity": "120" } });
+    api.patch(FULL_LEASE, &PatchParams::default(), &Patch::Merge(&compacted))
         .await
         .unwrap();
 
@@ -225,7 +224,7 @@ async fn a_newer_full_snapshot_of_somebody_else_is_made_known() {
     sidecar.set_stored_full(41);
     let newer = sidecar
         .newest_full
-        .wait_for(|told| *told == Some(Revision(120)));
+        .wait_for(|revision| *revision == Some(Revision(120)));
     timeout(RETRY_TIMEOUT, newer).await.unwrap().unwrap();
     sidecar.stop().await;
 }
@@ -243,18 +242,18 @@ async fn an_api_server_that_goes_and_comes_back_delays_only_the_leases() {
     })
     .await;
 
-    let began = Instant::now();
+    let started = Instant::now();
     server.stop();
     sidecar.set_role(SidecarRole::Leader);
     sidecar.set_stored_full(41);
     sidecar.set_stored_delta(52);
     let failures = || sidecar.failures.0.load(Ordering::Relaxed);
     while failures() < 9 {
-        assert!(began.elapsed() < TIMEOUT, "{} attempts", failures());
+        assert!(started.elapsed() < TIMEOUT, "{} attempts", failures());
         sleep(heartbeat / 10).await;
     }
-    // Three leases, and at least half a second between two attempts of each.
-    let (found, max_total) = (failures(), 3 * (began.elapsed().as_millis() / 500 + 1));
+    // Three Leases, at least half a second between two attempts each.
+    let (found, max_total) = (failures(), 3 * (started.elapsed().as_millis() / 500 + 1));
     assert!(found as u128 <= max_total, "{found} attempts, at most {max_total}");
 
     server.restart().await;
@@ -298,22 +297,22 @@ async fn a_configuration_that_comes_late_is_read_then() {
     sidecar.stop().await;
 }
 
-/// Rights as the controller of the peer grants them: leases may be read and written, not created.
+/// Permissions as etcd-druid grants them: Leases may be read and written, not created.
 async fn grant_existing_leases(client: &Client, namespace: &str, user: &str) {
     let metadata = ObjectMeta {
         name: Some("leases".to_owned()),
         ..ObjectMeta::default()
     };
-    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let rights = PolicyRule {
-        api_groups: Some(words(&["coordination.k8s.io"])),
-        resources: Some(words(&["leases"])),
-        verbs: words(&["get", "list", "patch", "update", "watch"]),
+    let strings = |values: &[&str]| values.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let rule = PolicyRule {
+        api_groups: Some(strings(&["coordination.k8s.io"])),
+        resources: Some(strings(&["leases"])),
+        verbs: strings(&["get", "list", "patch", "update", "watch"]),
         ..PolicyRule::default()
     };
     let role = Role {
         metadata: metadata.clone(),
-        rules: Some(vec![rights]),
+        rules: Some(vec![rule]),
     };
     let roles = Api::<Role>::namespaced(client.clone(), namespace);
     roles.create(&PostParams::default(), &role).await.unwrap();
@@ -370,11 +369,11 @@ async fn pins_are_read_where_there_are_some_and_missed_aloud_where_they_cannot_b
     assert_eq!(reader.read_pinned_keys(listing).await.unwrap(), BTreeSet::new());
     let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
     let found = maps.get_opt("etcd-main-coordination").await.unwrap();
-    assert!(found.is_none(), "reading creates nothing");
+    assert!(found.is_none(), "reading created the ConfigMap");
 
     let backing = ConfigMapBacking::new(client, &namespace, "etcd-main-coordination");
     let compaction = Coordinator::new(Arc::new(backing));
-    let lock_request = PinRequest {
+    let pin_request = PinRequest {
         name: "compaction".to_owned(),
         holder: "job-1".to_owned(),
         purpose: Purpose::Compact,
@@ -382,7 +381,7 @@ async fn pins_are_read_where_there_are_some_and_missed_aloud_where_they_cannot_b
         revisions: None,
         ttl: Duration::from_mins(5),
     };
-    let pin = compaction.create_pin(&lock_request).await.unwrap();
+    let pin = compaction.create_pin(&pin_request).await.unwrap();
     let pinned = reader.read_pinned_keys(listing).await.unwrap();
     assert_eq!(pinned, BTreeSet::from(["v2/b".to_owned()]));
     pin.remove().await.unwrap();

@@ -1,4 +1,4 @@
-//! A sidecar that only keeps leases, and a witness of everything that is written to them.
+//! A sidecar that only renews Leases, and a recorder of all writes to them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,12 +38,12 @@ impl LeaseMetrics for FailureCounter {
     }
 }
 
-/// Keeps leases until it is dropped or stopped.
+/// Renews Leases until it is stopped.
 pub(crate) struct LeaseSidecar {
     pub(crate) state_tx: StateSender,
     pub(crate) peer_tls: watch::Sender<Option<bool>>,
     pub(crate) failures: Arc<FailureCounter>,
-    /// The newest full snapshot, as its Lease tells.
+    /// Revision of the latest full snapshot by its Lease.
     pub(crate) newest_full: watch::Receiver<Option<Revision>>,
     cancel: CancellationToken,
     task: JoinHandle<()>,
@@ -63,14 +63,14 @@ impl LeaseSidecar {
         let metrics: Arc<dyn LeaseMetrics> = failures.clone();
         let connection = Arc::new(KubeConnection::new(access));
         let newest_full = NewestFullSender::default();
-        let told = newest_full.subscribe();
+        let newest_full_view = newest_full.subscribe();
         let heartbeat = Heartbeat::new(leases, namespace, &connection, &metrics, &newest_full);
         let task = tokio::spawn(heartbeat.run(view, tls_view, cancel.clone()));
         Self {
             state_tx,
             peer_tls,
             failures,
-            newest_full: told,
+            newest_full: newest_full_view,
             cancel,
             task,
         }
@@ -84,7 +84,7 @@ impl LeaseSidecar {
         Self::start(KubeAccess::Kubeconfig(path), namespace, heartbeat)
     }
 
-    /// Its member stands so from now on.
+    /// Sets the role of the member.
     pub(crate) fn set_role(&self, standing: SidecarRole) {
         self.state_tx.send_modify(|state| {
             state.role = standing;
@@ -92,7 +92,7 @@ impl LeaseSidecar {
         });
     }
 
-    /// It stored a full snapshot of this revision.
+    /// Records a stored full snapshot of this revision.
     pub(crate) fn set_stored_full(&self, revision: i64) {
         let now = Timestamp::now().as_second();
         let name = SnapshotName::full(Revision(revision), now, Compression::Gzip);
@@ -100,7 +100,7 @@ impl LeaseSidecar {
             .send_modify(|state| state.last_full = Some(stored_snapshot(name)));
     }
 
-    /// It stored a delta up to this revision.
+    /// Records a stored delta up to this revision.
     pub(crate) fn set_stored_delta(&self, revision: i64) {
         let now = Timestamp::now();
         let (start, last) = (Revision(1), Revision(revision));
@@ -111,7 +111,7 @@ impl LeaseSidecar {
         });
     }
 
-    /// Ends in order; a loop that ignores its cancellation fails the test.
+    /// Stops the loops; one that ignores its cancellation fails the test.
     pub(crate) async fn stop(self) {
         self.cancel.cancel();
         tokio::time::timeout(Duration::from_mins(1), self.task)
@@ -154,7 +154,7 @@ pub(crate) fn empty_lease(name: &str) -> Lease {
     }
 }
 
-/// Creates the leases as the controller does.
+/// Creates the Leases as the controller does.
 pub(crate) async fn create_leases(api: &Api<Lease>) {
     for name in [MEMBER_LEASE, FULL_LEASE, DELTA_LEASE] {
         api.create(&PostParams::default(), &empty_lease(name))
@@ -171,25 +171,25 @@ pub(crate) fn lease_renew_time(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
-/// Waits until a lease is as described, and tells how long that took.
+/// Waits until a Lease meets the condition; returns how long that took.
 pub(crate) async fn wait_for_lease(
     api: &Api<Lease>,
     name: &str,
-    patience: Duration,
-    is_so: impl Fn(&Lease) -> bool,
+    limit: Duration,
+    condition: impl Fn(&Lease) -> bool,
 ) -> Duration {
-    let began = Instant::now();
+    let started = Instant::now();
     loop {
         let found = api.get_opt(name).await;
         match &found {
-            Ok(Some(lease)) if is_so(lease) => return began.elapsed(),
-            _ if began.elapsed() > patience => panic!("{name} after {patience:?}: {found:?}"),
+            Ok(Some(lease)) if condition(lease) => return started.elapsed(),
+            _ if started.elapsed() > limit => panic!("{name} after {limit:?}: {found:?}"),
             _ => sleep(Duration::from_millis(25)).await,
         }
     }
 }
 
-/// Everything written to the leases of a namespace, in order: a watch from a known point misses nothing.
+/// Records all writes to the Leases of a namespace, in order: a watch from a resourceVersion misses none.
 pub(crate) struct LeaseRecorder {
     writes: Arc<Mutex<Vec<Lease>>>,
     task: JoinHandle<()>,
@@ -200,25 +200,25 @@ impl LeaseRecorder {
         let list = api.list(&ListParams::default()).await.unwrap();
         let since = list.metadata.resource_version.unwrap();
         let writes = Arc::new(Mutex::new(Vec::new()));
-        let (api, noted) = (api.clone(), Arc::clone(&writes));
+        let (api, recorded) = (api.clone(), Arc::clone(&writes));
         let task = tokio::spawn(async move {
             let params = WatchParams::default().timeout(290);
             let mut events = api.watch(&params, &since).await.unwrap().boxed();
             while let Some(event) = events.next().await {
                 match event.unwrap() {
                     WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
-                        noted.lock().unwrap().push(lease);
+                        recorded.lock().unwrap().push(lease);
                     }
-                    other => panic!("a watch that misses nothing: {other:?}"),
+                    other => panic!("the watch failed: {other:?}"),
                 }
             }
         });
         Self { writes, task }
     }
 
-    /// What was written to one lease so far.
+    /// Writes to one Lease so far.
     pub(crate) fn writes(&self, name: &str) -> Vec<Lease> {
-        assert!(!self.task.is_finished(), "the witness fell asleep");
+        assert!(!self.task.is_finished(), "the recorder ended");
         let writes = self.writes.lock().unwrap();
         writes
             .iter()

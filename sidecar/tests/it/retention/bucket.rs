@@ -1,4 +1,4 @@
-//! Small sound and damaged objects under chosen names.
+//! A store with small intact and damaged objects under chosen names.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, Uploa
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// The time of every round, unless it says otherwise: objects are minutes old, and of a later hour than day's begin.
+/// Default time of a round: objects are minutes old, and their hour is not the first of the day.
 pub(crate) const NOW: i64 = 1_794_825_000;
 const PREFIX: &str = "etcd-main";
 
-/// A store, and the directory behind it where it is one.
+/// A store, and its directory if it is local.
 pub(crate) struct TestStore {
     pub(crate) store: SnapStore,
     directory: Option<TempDir>,
@@ -49,7 +49,7 @@ impl TestStore {
         }
     }
 
-    /// A full snapshot that is as good as its hash; objects are an hour old and `minute` minutes younger.
+    /// A full snapshot with a valid hash and arbitrary content, created one hour before `NOW` plus `minute` minutes.
     pub(crate) async fn put_full(&self, last: i64, minute: i64) -> String {
         let mut bytes: Vec<u8> = (0..300 * 512)
             .map(|at| u8::try_from(at % 251).unwrap())
@@ -70,7 +70,7 @@ impl TestStore {
             .await
     }
 
-    /// A delta whose hash is right, but which lacks a revision.
+    /// A delta with a valid hash that lacks a revision.
     pub(crate) async fn put_delta_with_gap(&self, start: i64, last: i64, minute: i64) -> String {
         let events: Vec<i64> = (start..=last)
             .filter(|revision| *revision != start + 1)
@@ -79,7 +79,7 @@ impl TestStore {
             .await
     }
 
-    /// A part of a full snapshot that is not there itself.
+    /// An uploaded part of a full snapshot that does not exist.
     pub(crate) async fn put_part(&self, last: i64, minute: i64) -> String {
         let key = format!(
             "{}/0000000001",
@@ -94,7 +94,7 @@ impl TestStore {
         objects.into_iter().map(|object| object.key).collect()
     }
 
-    /// Changes a byte and nothing a listing shows.
+    /// Changes a byte, but neither size nor modification time.
     pub(crate) fn damage_in_place(&self, name: &str) {
         let path = self.find_file(name);
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
@@ -109,15 +109,15 @@ impl TestStore {
             .unwrap();
     }
 
-    /// Sets the time of the file.
+    /// Sets the modification time of the file.
     pub(crate) fn set_modified(&self, name: &str, modified: Timestamp) {
         let file = File::options().write(true).open(self.find_file(name)).unwrap();
         file.set_modified(modified.into()).unwrap();
     }
 
-    /// The one file whose name starts like this.
+    /// The file whose name starts with `name`.
     fn find_file(&self, name: &str) -> PathBuf {
-        let home = self.directory.as_ref().expect("a directory");
+        let home = self.directory.as_ref().expect("a local store");
         find_under(home.path(), name).unwrap_or_else(|| panic!("no file {name}"))
     }
 
@@ -172,14 +172,14 @@ fn encode_delta(revisions: &[i64]) -> Vec<u8> {
 fn find_under(below: &Path, name: &str) -> Option<PathBuf> {
     for entry in fs::read_dir(below).unwrap() {
         let path = entry.unwrap().path();
-        let is_it = path
+        let is_match = path
             .file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with(name));
         if path.is_dir() {
             if let Some(found) = find_under(&path, name) {
                 return Some(found);
             }
-        } else if is_it {
+        } else if is_match {
             return Some(path);
         }
     }

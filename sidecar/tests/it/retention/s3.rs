@@ -1,6 +1,6 @@
-//! `SeaweedFS`, a real S3 server, and a proxy before it that refuses deletions on demand.
+//! `SeaweedFS`, a real S3 server, behind a proxy that can refuse deletions.
 //!
-//! The program is found through the variable that `make test` sets; without it the test fails and says so.
+//! `make test` sets the variable with the path of the program; without it the tests fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ const BUCKET: &str = "backups";
 const KEY_ID: &str = "AKIDMAINSTAYTEST";
 const SECRET: &str = "weed-secret-that-must-not-leak";
 
-/// What a refused deletion is told.
+/// Error of a refused deletion.
 #[derive(Clone, Copy)]
 enum DeletionRefusal {
-    /// An Amazon bucket with object lock.
+    /// As of an Amazon bucket with object lock.
     Locked,
-    /// A role without the permission.
+    /// As of a role without the permission.
     Denied,
 }
 
@@ -46,7 +46,7 @@ impl DeletionRefusal {
     }
 }
 
-/// The server, the proxy, and what the proxy was told.
+/// The server, the proxy, and the proxy's settings.
 struct S3Server {
     child: Child,
     directory: TempDir,
@@ -66,16 +66,16 @@ impl S3Server {
         wait_for_answer(&format!("http://{upstream}/healthz"), Method::GET).await;
         let filer = format!("http://127.0.0.1:{}/buckets/{BUCKET}/", ports[4]);
         wait_for_answer(&filer, Method::POST).await;
-        let hop = DeletionProxy {
+        let proxy_state = DeletionProxy {
             upstream,
             client: reqwest::Client::new(),
             refusal: Arc::default(),
             refused_count: Arc::default(),
         };
-        let (refusal, refused) = (Arc::clone(&hop.refusal), Arc::clone(&hop.refused_count));
+        let (refusal, refused) = (Arc::clone(&proxy_state.refusal), Arc::clone(&proxy_state.refused_count));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let proxy = Router::new().fallback(proxy_request).with_state(hop);
+        let proxy = Router::new().fallback(proxy_request).with_state(proxy_state);
         let proxy = tokio::spawn(async move { axum::serve(listener, proxy).await.unwrap() });
         Self {
             child,
@@ -116,12 +116,12 @@ impl S3Server {
         *self.refusal.lock().unwrap() = refusal.map(|refusal| (refusal, ""));
     }
 
-    /// Refuses to delete objects whose key contains this, and no others.
+    /// Refuses to delete objects whose key contains `part`.
     fn refuse_deletions_of(&self, refusal: DeletionRefusal, part: &'static str) {
         *self.refusal.lock().unwrap() = Some((refusal, part));
     }
 
-    /// Deletions refused since the last question.
+    /// Deletions refused since the last call.
     fn take_refused(&self) -> usize {
         std::mem::take(&mut self.refused_count.lock().unwrap())
     }
@@ -129,7 +129,7 @@ impl S3Server {
 
 impl Drop for S3Server {
     fn drop(&mut self) {
-        // Already gone is as good as killed.
+        // Fails if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
         for port in &self.ports {
@@ -141,7 +141,7 @@ impl Drop for S3Server {
                 "s3",
                 "s3-grpc",
             ] {
-                // The server leaves these outside its directory when it is killed; not every one is made.
+                // A killed server leaves these sockets behind; not all of them exist.
                 let _ = fs::remove_file(format!("/tmp/seaweedfs-{name}-{port}.sock"));
             }
         }
@@ -160,14 +160,14 @@ struct DeletionProxy {
     refused_count: Arc<Mutex<usize>>,
 }
 
-/// Passes a request on, headers and all, so that its signature stays valid.
-async fn proxy_request(State(hop): State<DeletionProxy>, request: Request) -> Response<Body> {
-    let refusal = *hop.refusal.lock().unwrap();
+/// Forwards a request with all headers, so that its signature stays valid.
+async fn proxy_request(State(proxy_state): State<DeletionProxy>, request: Request) -> Response<Body> {
+    let refusal = *proxy_state.refusal.lock().unwrap();
     let is_deletion = request.method() == Method::DELETE;
     let path = request.uri().path().to_owned();
     let refusal = refusal.filter(|(_, part)| is_deletion && path.contains(part));
     if let Some((refusal, _)) = refusal {
-        *hop.refused_count.lock().unwrap() += 1;
+        *proxy_state.refused_count.lock().unwrap() += 1;
         let mut response = Response::new(Body::from(refusal.body()));
         *response.status_mut() = StatusCode::FORBIDDEN;
         return response;
@@ -175,9 +175,9 @@ async fn proxy_request(State(hop): State<DeletionProxy>, request: Request) -> Re
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     let path = parts.uri.path_and_query().unwrap();
-    let answer = hop
+    let answer = proxy_state
         .client
-        .request(parts.method, format!("http://{}{path}", hop.upstream))
+        .request(parts.method, format!("http://{}{path}", proxy_state.upstream))
         .headers(parts.headers)
         .body(body)
         .send()
@@ -193,7 +193,7 @@ async fn proxy_request(State(hop): State<DeletionProxy>, request: Request) -> Re
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is how make test tells where programs are"
+    reason = "make test passes the paths of programs in variables"
 )]
 fn find_weed() -> PathBuf {
     match std::env::var("MAINSTAY_WEED") {
@@ -246,7 +246,7 @@ fn start_weed(directory: &Path, ports: &[u16]) -> Child {
         .stdout(log.try_clone().unwrap())
         .stderr(log)
         .spawn()
-        .expect("start weed")
+        .expect("failed to start weed")
 }
 
 async fn wait_for_answer(url: &str, method: Method) {
@@ -261,7 +261,7 @@ async fn wait_for_answer(url: &str, method: Method) {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("{url} does not answer");
+    panic!("{url} does not respond");
 }
 
 mod live {
@@ -291,7 +291,7 @@ mod live {
         server.set_refusal(Some(DeletionRefusal::Locked));
         let summary = retention.run_once(test_time()).await.unwrap();
         assert_eq!((summary.deleted, summary.locked, summary.failed), (0, 1, 0));
-        // The delta is still there, so its base is not even tried.
+        // The delta could not be deleted, so its base is not tried.
         assert_eq!(server.take_refused(), 1);
         let summary = retention
             .run_once(time_after(SignedDuration::from_mins(59)))
@@ -322,7 +322,7 @@ mod live {
         let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
         let summary = summary.unwrap();
         assert_eq!((summary.deleted, summary.locked, summary.failed), (0, 1, 0));
-        assert_eq!(bucket.list_keys().await, before, "nothing of that chain goes");
+        assert_eq!(bucket.list_keys().await, before, "the whole chain is kept");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -335,7 +335,7 @@ mod live {
         let retention = build_retention(&bucket.store, keep_one_config());
         server.set_refusal(Some(DeletionRefusal::Denied));
         let error = retention.run_once(test_time()).await.unwrap_err();
-        let is_it = matches!(
+        let is_expected = matches!(
             error,
             RetentionError::Delete {
                 deleted: 0,
@@ -343,7 +343,7 @@ mod live {
                 ..
             }
         );
-        assert!(is_it, "{error:?}");
+        assert!(is_expected, "{error:?}");
         assert_eq!(server.take_refused(), 5);
         server.set_refusal(None);
         assert_eq!(retention.run_once(test_time()).await.unwrap().deleted, 8);
