@@ -7,19 +7,19 @@ use mainstay_telemetry::LogArgs;
 
 use crate::verbs::RestorerCommand;
 
-/// How results look.
+/// Format of the result on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// Readable text
     Text,
-    /// One JSON object.
+    /// One JSON object
     Json,
 }
 
-/// Verifies, restores, compacts and copies etcd backups, without an etcd.
+/// Verifies, restores, compacts and copies etcd backups without running etcd
 ///
-/// Reads and writes etcd's own files: a restored cluster is byte for byte the one that was backed
-/// up. Understands the buckets that etcd-backup-restore writes, and writes buckets it understands.
+/// Reads and writes the files of etcd directly: every key, revision and lease of a restored cluster is the one that was
+/// backed up. Reads buckets written by etcd-backup-restore, and writes buckets that etcd-backup-restore can read.
 #[derive(Debug, Parser)]
 #[command(
     name = "mainstay-restorer",
@@ -28,15 +28,14 @@ pub enum OutputFormat {
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 100,
-    after_help = "Exit codes tell what happened, see docs/exit-codes.md: 0 done, 2 wrong command line, \
-                  10-14 the data directory, 20-23 the backup, 30 the disk, 40-42 etcd must not start yet."
+    after_help = "Exit codes (see docs/exit-codes.md): 0 success, 1 unexpected error, 2 invalid command line, \
+                  10-14 data directory, 20-23 backup, 30 disk, 40-42 etcd must not start yet."
 )]
 pub struct RestorerArgs {
-    /// What to do.
     #[command(subcommand)]
     pub command: RestorerCommand,
 
-    /// How the result looks: text for people, json for machines
+    /// Format of the result on standard output
     #[arg(
         short,
         long,
@@ -47,7 +46,9 @@ pub struct RestorerArgs {
     #[arg(env = "MAINSTAY_OUTPUT")]
     pub output: OutputFormat,
 
-    /// Also write the result as JSON to this file (Kubernetes: /dev/termination-log)
+    /// Also write the result as JSON to this file
+    ///
+    /// In Kubernetes: /dev/termination-log. The JSON is shortened to the 4096 bytes that the kubelet keeps.
     #[arg(
         long,
         global = true,
@@ -56,7 +57,6 @@ pub struct RestorerArgs {
     )]
     pub termination_message_path: Option<PathBuf>,
 
-    /// Flags about logging.
     #[command(flatten)]
     pub log: LogArgs,
 }

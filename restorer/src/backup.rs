@@ -1,4 +1,4 @@
-//! A backup in a store: what it holds, and how its objects are opened.
+//! A backup in a store: lists its snapshots and opens its objects.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -12,29 +12,27 @@ use tokio::runtime::Handle;
 use crate::failure::CommandFailure;
 use crate::rebuild::{Meter, MeteredRead, ObjectSource};
 
-/// Bytes of a full snapshot on their way at once.
+/// Bytes of a full snapshot that are downloaded ahead of the reader.
 const BASE_BUDGET_BYTES: u64 = 8 << 20;
-/// Bytes of a delta on their way at once; several are read ahead.
+/// Bytes of one delta that are downloaded ahead of the reader; several deltas are open at once.
 const DELTA_BUDGET_BYTES: u64 = 4 << 20;
 
-/// A store with the snapshots found under its prefix.
+/// A store and the snapshots found under its prefix.
 #[derive(Clone)]
 pub struct Backup {
-    /// The store.
     pub store: SnapStore,
-    /// What it holds.
     pub catalogue: Catalogue,
 }
 
 impl Backup {
-    /// Opens the store and lists it.
+    /// Opens the store and lists its snapshots.
     pub async fn open(config: &StoreConfig, environment: &Environment) -> Result<Self, CommandFailure> {
         let store = SnapStore::open(config, environment)?;
         let catalogue = list_snapshots(&store).await?;
         Ok(Self { store, catalogue })
     }
 
-    /// Opens objects for threads that may block; must be called inside the runtime.
+    /// Returns a source of objects for blocking threads. Must be called inside the tokio runtime.
     pub fn sources(&self, meter: &Arc<Meter>) -> StoreObjectSource {
         StoreObjectSource {
             store: self.store.clone(),
@@ -44,7 +42,7 @@ impl Backup {
     }
 }
 
-/// Everything under the prefix of the store, in both layouts.
+/// Lists everything under the prefix of the store, in both directory layouts of etcd-backup-restore.
 pub async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
     let mut listed = Vec::new();
     for folder in list_prefixes(store.prefix()) {
@@ -58,7 +56,7 @@ pub async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> 
     Ok(Catalogue::from_listing(store.prefix(), listed))
 }
 
-/// Opens objects of a store from blocking threads and counts what is read.
+/// Opens objects of a store from blocking threads and counts the bytes read.
 #[derive(Clone)]
 pub struct StoreObjectSource {
     store: SnapStore,

@@ -1,4 +1,6 @@
-//! From the command line to an exit code. The only reader of the clock and the environment.
+//! Runs a verb and turns its result into output, termination message and exit code.
+//!
+//! Only this module reads the clock and the environment, so that tests can set both.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,29 +17,30 @@ use crate::failure::{CommandFailure, ExitVerdict};
 use crate::last_words;
 use crate::outcome::CommandOutcome;
 
-/// Async work is waiting for stores; the heavy work has threads of its own.
+/// Async tasks mostly wait for the store; CPU-heavy work runs on its own threads.
 const RUNTIME_THREADS: usize = 2;
 
-/// What every verb is given besides its flags.
+/// Input of every verb besides its flags.
 #[derive(Clone, Debug)]
 pub struct CommandContext {
-    /// When the program was started.
+    /// Start time of the program.
     pub now: Timestamp,
-    /// The variables of the process.
+    /// Environment variables of the process.
     pub environment: Environment,
 }
 
-/// Runs the program on the process's arguments.
+/// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// Runs the program on the given arguments.
+/// Runs the program with the given arguments.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match RestorerArgs::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
-            let _ = error.print(); // there is nowhere else to complain to
+            let _ = error.print(); // a failure to print cannot be reported anywhere
+            // clap reports --help and --version as errors with exit code 0.
             let is_help = error.exit_code() == 0;
             return if is_help {
                 ExitCode::SUCCESS
@@ -77,7 +80,7 @@ fn write_termination_message(path: &Path, result: &Result<CommandOutcome, Comman
         Err(failure) => failure.to_json(),
     };
     if let Err(error) = fs::write(path, last_words::truncate_to_fit(&message)) {
-        tracing::warn!(error = %error, path = %path.display(), "termination message not written");
+        tracing::warn!(error = %error, path = %path.display(), "failed to write the termination message");
     }
 }
 
@@ -99,7 +102,7 @@ fn print_result(output: OutputFormat, result: &Result<CommandOutcome, CommandFai
     };
     match written.and_then(|()| stdout.flush()) {
         Ok(()) => verdict.exit_code(),
-        // Whoever read the output has gone away; that is not this program's failure.
+        // The reader closed the pipe (`… | head`): the verb itself succeeded or failed as before.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => verdict.exit_code(),
         Err(_) => ExitVerdict::Failed.exit_code(),
     }

@@ -1,7 +1,7 @@
-//! Finds another way to the same state when an object of the chain turns out to be unusable.
+//! Falls back to another chain for the same state if an object of the first chain is unusable.
 //!
-//! Overlapping deltas of two leaders, duplicate deltas and older full snapshots often cover what a
-//! damaged object was needed for. A detour is taken only when it leads exactly as far.
+//! Overlapping deltas of two leaders, duplicate deltas and older full snapshots often cover the revisions of a
+//! damaged object. A fallback is used only if it reaches at least the same revision.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,20 +13,19 @@ use mainstay_telemetry::ErrorChain as ErrorChain;
 use crate::failure::{Classify, ExitVerdict};
 use crate::rebuild::{RebuildError, RebuildSummary};
 
-/// Detours taken before giving up: each costs reading a chain again.
+/// Limit of fallbacks: each one reads a chain again from its full snapshot.
 const MAX_FALLBACKS: usize = 8;
 
-/// The way to a state, and what had to be avoided.
+/// A chain for the requested state, and the objects found unusable so far.
 #[derive(Clone, Debug)]
 pub struct ChainSelection {
-    /// The objects.
     pub chain: SnapshotChain,
     request: ChainRequest,
     avoided: Vec<String>,
 }
 
 impl ChainSelection {
-    /// The best chain for a request.
+    /// Chooses the best chain for a request.
     pub fn find(catalogue: &Catalogue, request: ChainRequest) -> Result<Self, ChooseError> {
         let chain = choose(catalogue, &request)?;
         Ok(Self {
@@ -36,24 +35,27 @@ impl ChainSelection {
         })
     }
 
-    /// Names of the objects that could not be used.
+    /// Returns the names of the unusable objects.
     pub fn avoided(&self) -> &[String] {
         &self.avoided
     }
 
-    /// The same state by another way, after a rebuild failed; `None` when there is none.
+    /// Returns another chain for the same state after a rebuild failed; `None` if there is none.
     pub fn without_failed_object(&self, catalogue: &Catalogue, error: &RebuildError) -> Option<Self> {
+        // Another chain does not help if the store or the disk failed.
         let is_about_the_object = matches!(
             error.verdict(),
             ExitVerdict::DamagedBackup | ExitVerdict::Incomplete
         );
         let failed_object = error.failed_object().filter(|_| is_about_the_object)?;
+        // With --from the user chose the full snapshot: do not replace it silently.
         if self.avoided.len() >= MAX_FALLBACKS || self.request.base.is_some() {
             return None;
         }
         let mut request = self.request.clone();
         request.excluded.extend(self.object_keys(failed_object));
         let chain = choose(catalogue, &request).ok()?;
+        // A shorter chain would silently lose the newest changes.
         if chain.last_revision < self.chain.last_revision {
             return None;
         }
@@ -66,6 +68,7 @@ impl ChainSelection {
         })
     }
 
+    /// Returns the keys of an object: the same name may be stored in both layouts.
     fn object_keys(&self, name: &str) -> BTreeSet<String> {
         let deltas = self.chain.deltas.iter().map(|link| &link.object);
         std::iter::once(&self.chain.base)
@@ -76,8 +79,8 @@ impl ChainSelection {
     }
 }
 
-/// Rebuilds along the route, and around objects that turn out to be unusable. `attempt` is given a
-/// chain and an empty file each time.
+/// Rebuilds the database from the chain, and from other chains if objects turn out to be unusable. Every call of
+/// `attempt` gets a chain and an empty file.
 pub fn rebuild_with_fallback(
     mut route: ChainSelection,
     catalogue: &Catalogue,
@@ -89,12 +92,13 @@ pub fn rebuild_with_fallback(
             Ok(rebuilt) => return Ok((rebuilt, route)),
             Err(error) => error,
         };
-        let Some(detour) = route.without_failed_object(catalogue, &error) else {
+        let Some(fallback) = route.without_failed_object(catalogue, &error) else {
             return Err(error);
         };
-        tracing::warn!(error = %ErrorChain(&error), "object is unusable, taking another way");
+        tracing::warn!(error = %ErrorChain(&error), "object unusable, using another chain");
+        // `attempt` expects an empty file.
         file.set_len(0)
             .map_err(|source| RebuildError::Write { source })?;
-        route = detour;
+        route = fallback;
     }
 }

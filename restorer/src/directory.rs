@@ -1,4 +1,6 @@
-//! Puts a restored cluster on disk: stage, rebuild, give it members, swap in.
+//! Restores the data directories of a cluster: stages them, rebuilds the database, writes the members, swaps them in.
+//!
+//! A target directory is replaced by rename only after its new content is complete and synced.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -23,79 +25,67 @@ use crate::rebuild::compare::{HashComparison, compare_hash_kv};
 use crate::rebuild::finish::{self, RevisionBump, NewClusterIdentity};
 use crate::rebuild::{DatabaseFile, Durability, Meter, RebuildOptions, RebuildSummary, rebuild};
 
-/// Everything a restore needs to know.
+/// Input of [`restore`].
 #[derive(Clone, Debug)]
 pub struct RestorePlan {
-    /// The objects.
     pub selection: ChainSelection,
-    /// The members and their directories.
     pub cluster: NewCluster,
-    /// How to rebuild.
     pub options: RebuildOptions,
-    /// Whether revisions move on.
     pub bump: RevisionBump,
-    /// What a live etcd held.
+    /// `HashKV` of a live etcd that the restored database must match.
     pub expected_hash: Option<HashKv>,
-    /// Whether the volume is still this process's to write.
+    /// Checked before each swap: fails if a later writer took the volume.
     pub fence: Option<VolumeFence>,
-    /// Names the directory that is kept.
+    /// Time in the name of the previous directory, which is kept.
     pub now: Timestamp,
 }
 
-/// A restored directory.
+/// A restored data directory.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoredMember {
-    /// Name of the member.
     pub name: String,
-    /// Its id, as etcd prints it.
+    /// Member id in hexadecimal, as etcd prints it.
     pub id: String,
-    /// Its data directory.
     pub data_dir: PathBuf,
-    /// Where the directory that was there before is kept.
+    /// New path of the previous directory; `None` if there was none.
     pub kept: Option<PathBuf>,
 }
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreReport {
-    /// The revision of the state restored.
+    /// Revision of the restored state.
     pub revision: i64,
-    /// The revision etcd starts with: higher when it was bumped.
+    /// Revision etcd starts with: higher after `--bump-revision`.
     pub start_revision: i64,
-    /// The full snapshot.
+    /// Name of the full snapshot.
     pub base: String,
-    /// The revision the full snapshot really held.
+    /// Revision of the database in the full snapshot, which may be newer than its name.
     pub base_revision: i64,
-    /// How many deltas were read.
     pub deltas: usize,
-    /// Objects that could not be used; others covered what they were needed for.
+    /// Unusable objects whose revisions other objects covered.
     pub avoided: Vec<String>,
-    /// Revisions taken from deltas.
     pub revisions_applied: u64,
-    /// Events taken from deltas.
     pub events_applied: u64,
-    /// Events that were there already.
+    /// Events that were in the full snapshot or an earlier delta already.
     pub events_skipped: u64,
-    /// Leases made again.
+    /// Leases that were created because the full snapshot does not have them.
     pub leases_restored: usize,
-    /// Leases of those whose life is the default, because no object tells it.
+    /// Those among them that got the default TTL, because no object contains theirs.
     pub leases_with_default_ttl: usize,
-    /// What came of the comparison with a live etcd, where one was asked for.
+    /// Result of the comparison with a live etcd; `None` without `--expect-hash-kv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_kv: Option<HashComparison>,
-    /// Bytes of the objects read.
+    /// Stored size of the objects read.
     pub bytes_read: u64,
-    /// Bytes of the database.
     pub database_bytes: u64,
-    /// Id of the new cluster, as etcd prints it.
+    /// Id of the new cluster in hexadecimal, as etcd prints it.
     pub cluster_id: String,
-    /// The token the ids were made with.
+    /// Token from which the ids are derived.
     pub initial_cluster_token: String,
-    /// The directories.
     pub members: Vec<RestoredMember>,
-    /// How long it took.
     pub seconds: f64,
 }
 
@@ -114,7 +104,7 @@ impl fmt::Display for RestoreReport {
         for name in &self.avoided {
             writeln!(
                 f,
-                "warning: {name} cannot be used; other objects covered it"
+                "warning: {name} is unusable; other objects covered its revisions"
             )?;
         }
         if self.start_revision != self.revision {
@@ -123,19 +113,19 @@ impl fmt::Display for RestoreReport {
         if self.leases_with_default_ttl > 0 {
             writeln!(
                 f,
-                "{} leases have the default life: no object tells theirs",
+                "{} leases got the default TTL: theirs is not in the backup",
                 self.leases_with_default_ttl
             )?;
         }
         match self.hash_kv {
             Some(HashComparison::Equal(hash)) => writeln!(
                 f,
-                "it is what etcd held: HashKV {:08x} at revision {}",
+                "matches the live etcd: HashKV {:08x} at revision {}",
                 hash.hash, hash.revision
             )?,
             Some(HashComparison::Compacted { oldest, .. }) => writeln!(
                 f,
-                "warning: not compared with what etcd held, the backup begins at revision {oldest}"
+                "warning: not compared with the live etcd: the backup is compacted at revision {oldest}"
             )?,
             None => {}
         }
@@ -148,7 +138,7 @@ impl fmt::Display for RestoreReport {
                 member.data_dir.display()
             )?;
             if let Some(kept) = &member.kept {
-                writeln!(f, "  the directory before is kept as {}", kept.display())?;
+                writeln!(f, "  previous data directory: {}", kept.display())?;
             }
         }
         Ok(())
@@ -175,14 +165,14 @@ pub async fn restore(backup: &Backup, plan: RestorePlan) -> Result<RestoreReport
     result
 }
 
-/// What the database is built from.
+/// Inputs of the rebuild.
 struct RebuildInputs {
     sources: StoreObjectSource,
     catalogue: Catalogue,
     meter: Arc<Meter>,
 }
 
-/// Stored bytes of all objects of a chain.
+/// Returns the stored size of all objects of a chain.
 pub fn chain_bytes(chain: &SnapshotChain) -> u64 {
     chain.base.size
         + chain
@@ -192,7 +182,7 @@ pub fn chain_bytes(chain: &SnapshotChain) -> u64 {
             .sum::<u64>()
 }
 
-/// What a progress display shows of a rebuild.
+/// Converts the meter of a rebuild into a progress sample.
 pub fn sample_progress(meter: &Meter) -> ProgressSample {
     let reading = meter.reading();
     let note = match reading.revision {
@@ -208,6 +198,7 @@ pub fn sample_progress(meter: &Meter) -> ProgressSample {
 
 fn run_restore(plan: &RestorePlan, inputs: &RebuildInputs) -> Result<RestoreReport, CommandFailure> {
     let started = Instant::now();
+    // All directories are staged first, so that an error about a directory shows before the long rebuild.
     let mut stages = Vec::with_capacity(plan.cluster.member_dirs.len());
     for seat in &plan.cluster.member_dirs {
         stages.push((seat, StagingDir::create(&seat.data_dir)?));
@@ -215,18 +206,19 @@ fn run_restore(plan: &RestorePlan, inputs: &RebuildInputs) -> Result<RestoreRepo
     let Some(((first_seat, first_stage), others)) = stages.split_first() else {
         return Err(CommandFailure::from_reason(
             ExitVerdict::Usage,
-            "there is no member to restore",
+            "no member to restore",
         ));
     };
     let db = database_path(first_stage.path());
     let built = build_database(plan, inputs, &db)?;
     write_member_raft_files(plan, first_seat, first_stage)?;
     for (seat, stage) in others {
+        // The database is the same for all members; only their raft files differ.
         copy_database(&db, &database_path(stage.path()))?;
         write_member_raft_files(plan, seat, stage)?;
     }
     let database_bytes = fs::metadata(&db)
-        .map_err(|error| disk_failure("look at", &db, &error))?
+        .map_err(|error| disk_failure("failed to read", &db, &error))?
         .len();
     let mut members = Vec::with_capacity(stages.len());
     for (seat, stage) in stages {
@@ -247,12 +239,13 @@ fn run_restore(plan: &RestorePlan, inputs: &RebuildInputs) -> Result<RestoreRepo
     Ok(restored)
 }
 
-/// Asked right before a directory takes the place of another.
+/// Checks, right before a swap, that no later writer took the volume.
 pub fn check_fence(fence: Option<&VolumeFence>) -> Result<(), CommandFailure> {
     Ok(fence.map_or(Ok(()), VolumeFence::check)?)
 }
 
-/// Members swapped in before the failure stay so: the failure says which, and their token.
+/// Adds the members that were swapped in before the failure, and their token: they stay in place, and a retry for the
+/// others needs the same token.
 fn commit_failure(error: SwapError, plan: &RestorePlan, swapped: &[RestoredMember]) -> CommandFailure {
     CommandFailure::from(error).with_details(serde_json::json!({
         "restoredBefore": swapped,
@@ -260,7 +253,7 @@ fn commit_failure(error: SwapError, plan: &RestorePlan, swapped: &[RestoredMembe
     }))
 }
 
-/// A database that is ready for its members.
+/// A finished database.
 struct BuiltDatabase {
     rebuilt: RebuildSummary,
     selection: ChainSelection,
@@ -270,19 +263,20 @@ struct BuiltDatabase {
 
 fn build_database(plan: &RestorePlan, inputs: &RebuildInputs, db: &Path) -> Result<BuiltDatabase, CommandFailure> {
     let folder = db.parent().unwrap_or(db);
-    create_private_dirs(folder).map_err(|error| disk_failure("create", folder, &error))?;
-    let file = create_private_file(db).map_err(|error| disk_failure("create", db, &error))?;
+    create_private_dirs(folder).map_err(|error| disk_failure("failed to create", folder, &error))?;
+    let file = create_private_file(db).map_err(|error| disk_failure("failed to create", db, &error))?;
     let target = DatabaseFile {
         file: &file,
         durability: Durability::Durable,
     };
     let settings = (&plan.options, &*inputs.meter);
     let attempt = |chain: &SnapshotChain| {
-        // A detour reads other objects, from the beginning.
+        // A fallback reads another chain from its beginning.
         inputs.meter.reset(chain_bytes(chain));
         rebuild(chain, &inputs.sources, target, folder, settings)
     };
     let (rebuilt, route) = rebuild_with_fallback(plan.selection.clone(), &inputs.catalogue, &file, attempt)?;
+    // Before the members are written: the hash covers the keys as the live etcd had them, without a bump.
     let compared = match plan.expected_hash {
         Some(expected) => Some(compare_hash_kv(&file, expected)?),
         None => None,
@@ -318,7 +312,7 @@ fn write_member_raft_files(plan: &RestorePlan, seat: &MemberDir, stage: &Staging
     Ok(())
 }
 
-/// Where the database is below a data directory.
+/// Returns the path of the database in a data directory.
 pub fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("member/snap/db")
 }
@@ -331,7 +325,7 @@ fn create_private_dirs(folder: &Path) -> io::Result<()> {
         .create(folder)
 }
 
-/// A new file only its owner can read.
+/// Creates a file that only its owner can read, as etcd does.
 pub fn create_private_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options()
@@ -346,15 +340,16 @@ fn copy_database(from: &Path, to: &Path) -> Result<(), CommandFailure> {
     let copy = || {
         create_private_dirs(to.parent().unwrap_or(to))?;
         fs::copy(from, to)?;
+        // Synced before the swap: after a crash the target must not have an incomplete database.
         File::open(to)?.sync_all()
     };
-    copy().map_err(|error: io::Error| disk_failure("write", to, &error))
+    copy().map_err(|error: io::Error| disk_failure("failed to write", to, &error))
 }
 
-fn disk_failure(doing: &str, path: &Path, error: &io::Error) -> CommandFailure {
+fn disk_failure(action: &str, path: &Path, error: &io::Error) -> CommandFailure {
     CommandFailure::from_reason(
         ExitVerdict::Disk,
-        format!("{doing} {}: {error}", path.display()),
+        format!("{action} {}: {error}", path.display()),
     )
 }
 

@@ -1,6 +1,6 @@
-//! What a verb has to say when it did not go well: a verdict, a reason, and what to do next.
+//! The failure of a verb: verdict, reason and next step.
 //!
-//! The exit codes are an interface: `docs/exit-codes.md` lists them and a test compares.
+//! Names and exit codes of verdicts are an interface: a test compares them with `docs/exit-codes.md`.
 
 use std::error::Error;
 use std::fmt;
@@ -9,52 +9,52 @@ use std::process::ExitCode;
 use mainstay_telemetry::ErrorChain;
 use serde_json::{Value, json};
 
-/// One word for how it ended.
+/// Result of a run, reported by name and by exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExitVerdict {
-    /// The data directory is sound.
+    /// The data directory is valid.
     Valid,
-    /// The backup is sound and reaches the target.
+    /// The backup is intact and reaches the target.
     Restorable,
     /// A data directory was restored.
     Restored,
-    /// A new full snapshot was made of a chain.
+    /// A chain was compacted into a new full snapshot.
     Compacted,
     /// Backups were copied.
     Copied,
-    /// The information asked for.
+    /// The requested information was printed.
     Shown,
-    /// There was nothing to do.
+    /// Nothing had to be done.
     Unchanged,
-    /// What was to be prepared is ready: etcd may start.
+    /// The preparation succeeded: etcd may start.
     Ready,
-    /// Something unforeseen.
+    /// An unexpected error occurred.
     Failed,
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage,
-    /// There is no data directory.
+    /// The data directory is missing.
     Missing,
-    /// The data directory is damaged.
+    /// The data directory is corrupt.
     Corrupt,
-    /// The data directory is sound and older than the backup.
+    /// The data directory is valid but older than the backup.
     BehindBackup,
-    /// The volume belongs to someone else.
+    /// The volume belongs to another namespace or member.
     WrongVolume,
-    /// Another process uses the data directory.
+    /// Another process uses the data directory, or a later writer fenced this one off.
     InUse,
-    /// The backup store holds no backup.
+    /// The store holds no backup.
     NoBackup,
-    /// The backup cannot give what was asked for.
+    /// The backup does not contain the requested state.
     Incomplete,
     /// An object of the backup is damaged.
     DamagedBackup,
-    /// The store cannot be reached or refuses.
+    /// The store cannot be reached or denies access.
     StoreUnavailable,
     /// The disk is full or broken.
     Disk,
-    /// The data has to be restored before etcd may start.
+    /// The data must be restored before etcd may start.
     RestoreRequired,
-    /// Somebody else has to act before etcd may start.
+    /// The controller or an operator must act before etcd may start.
     Waiting,
     /// etcd must not start on this volume.
     Refused,
@@ -88,7 +88,7 @@ impl ExitVerdict {
         Self::Refused,
     ];
 
-    /// As machines read it.
+    /// Name in JSON output and documentation.
     pub fn name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -117,7 +117,6 @@ impl ExitVerdict {
         }
     }
 
-    /// The process's exit code as a number.
     pub fn code(self) -> u8 {
         match self {
             Self::Valid
@@ -146,29 +145,27 @@ impl ExitVerdict {
         }
     }
 
-    /// The process's exit code.
     pub fn exit_code(self) -> ExitCode {
         ExitCode::from(self.code())
     }
 }
 
-/// Errors that reach the user say how it ended and what to do.
+/// An error that maps to a verdict, and to what the user can do about it.
 pub trait Classify: Error {
-    /// One word for how it ended.
     fn verdict(&self) -> ExitVerdict;
 
-    /// What the user can do.
+    /// What the user can do; `None` if the reason already says it.
     fn next_step(&self) -> Option<String> {
         None
     }
 
-    /// Fields for machines.
+    /// Additional fields of the JSON output, as an object; `Null` for none.
     fn details(&self) -> Value {
         Value::Null
     }
 }
 
-/// A verb that did not go well.
+/// The failure of a verb.
 #[derive(Clone, Debug)]
 pub struct CommandFailure {
     verdict: ExitVerdict,
@@ -178,7 +175,7 @@ pub struct CommandFailure {
 }
 
 impl CommandFailure {
-    /// A failure whose reason is the error with its causes.
+    /// Creates a failure whose reason is the error with its sources.
     pub fn new(verdict: ExitVerdict, error: &(dyn Error + 'static)) -> Self {
         let reason = ErrorChain(error).to_string();
         Self {
@@ -189,7 +186,7 @@ impl CommandFailure {
         }
     }
 
-    /// A failure with a reason of its own.
+    /// Creates a failure from a sentence.
     pub fn from_reason(verdict: ExitVerdict, reason: impl Into<String>) -> Self {
         Self {
             verdict,
@@ -199,31 +196,28 @@ impl CommandFailure {
         }
     }
 
-    /// Adds what the user can do.
     #[must_use]
     pub fn with_next_step(mut self, next_step: impl Into<String>) -> Self {
         self.next_step = Some(next_step.into());
         self
     }
 
-    /// Adds fields for machines.
+    /// Adds fields to the JSON output.
     #[must_use]
     pub fn with_details(mut self, details: Value) -> Self {
         self.details = details;
         self
     }
 
-    /// The verdict.
     pub fn verdict(&self) -> ExitVerdict {
         self.verdict
     }
 
-    /// Why.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// For machines.
+    /// Returns verdict, reason, next step and details as one object.
     pub fn to_json(&self) -> Value {
         let mut object = json!({"verdict": self.verdict.name(), "reason": self.reason});
         if let (Some(object), Some(next)) = (object.as_object_mut(), &self.next_step) {
@@ -240,7 +234,7 @@ impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.verdict.name(), self.reason)?;
         match &self.next_step {
-            Some(next) => writeln!(f, "what to do: {next}"),
+            Some(next) => writeln!(f, "next step: {next}"),
             None => Ok(()),
         }
     }

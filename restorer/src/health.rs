@@ -1,4 +1,4 @@
-//! The state of a data directory, as a verdict.
+//! Verifies a data directory and turns the report into a verdict.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use mainstay_telemetry::format_bytes;
 use crate::failure::{Classify, CommandFailure, ExitVerdict};
 use crate::outcome::CommandOutcome;
 
-/// How thoroughly a data directory is looked at.
+/// Depth of the verification of a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ValidationMode {
-    /// Every page, every row, every log record.
+    /// Every page, row and WAL record
     Full,
-    /// What can be told from a handful of pages; enough after a clean stop.
+    /// A few pages only; sufficient after a clean shutdown
     Sanity,
 }
 
@@ -48,7 +48,7 @@ impl Classify for GuardError {
     }
 }
 
-/// Looks at a directory on the blocking pool.
+/// Verifies a directory on the blocking thread pool.
 pub async fn verify_data_dir(data_dir: PathBuf, mode: ValidationMode) -> Result<DirReport, CommandFailure> {
     let work = tokio::task::spawn_blocking(move || verify(&data_dir, mode.into()));
     Ok(work
@@ -56,25 +56,25 @@ pub async fn verify_data_dir(data_dir: PathBuf, mode: ValidationMode) -> Result<
         .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??)
 }
 
-/// Refuses a volume that belongs to another namespace; without a namespace nothing is asked.
+/// Refuses a volume that belongs to another namespace; without a namespace nothing is checked.
 pub fn refuse_foreign_volume(data_dir: &Path, namespace: Option<&str>) -> Result<(), CommandFailure> {
     let Some(namespace) = namespace else {
         return Ok(());
     };
     match check_volume_guard(data_dir, namespace)? {
+        // A new volume has no mark yet.
         GuardStatus::Match | GuardStatus::Absent => Ok(()),
         GuardStatus::Mismatch { found } => {
             let reason = format!(
-                "the volume of {} belongs to namespace {found:?}, not to {namespace:?}",
+                "the volume of {} belongs to namespace {found:?}, expected {namespace:?}",
                 data_dir.display()
             );
             Err(CommandFailure::from_reason(ExitVerdict::WrongVolume, reason)
-                .with_next_step("mount the right volume; nothing is restored here"))
+                .with_next_step("mount the volume of this namespace; nothing was changed"))
         }
     }
 }
 
-/// The verdict of a report.
 pub fn to_verdict(report: &DirReport) -> ExitVerdict {
     match report.verdict {
         DirVerdict::Valid => ExitVerdict::Valid,
@@ -84,7 +84,7 @@ pub fn to_verdict(report: &DirReport) -> ExitVerdict {
     }
 }
 
-/// A report as the result of a verb.
+/// Turns a report into the result of a verb: only a valid directory is a success.
 pub fn to_outcome(data_dir: &Path, report: &DirReport) -> Result<CommandOutcome, CommandFailure> {
     let verdict = to_verdict(report);
     let details = serde_json::json!({
@@ -100,17 +100,17 @@ pub fn to_outcome(data_dir: &Path, report: &DirReport) -> Result<CommandOutcome,
     let failure = CommandFailure::from_reason(verdict, describe_faults(data_dir, report)).with_details(details);
     Err(match verdict {
         ExitVerdict::Corrupt | ExitVerdict::Missing => {
-            failure.with_next_step("`mainstay-restorer restore` brings it back from a backup")
+            failure.with_next_step("restore the data directory from a backup with `mainstay-restorer restore`")
         }
-        _ => failure.with_next_step("stop the etcd that uses it, then look again"),
+        _ => failure.with_next_step("stop the etcd that uses the data directory, then run the same command again"),
     })
 }
 
-/// What is wrong, in one sentence.
+/// Describes what is wrong in one sentence.
 pub fn describe_faults(data_dir: &Path, report: &DirReport) -> String {
     match report.verdict {
-        DirVerdict::Missing => format!("there is no data in {}", data_dir.display()),
-        DirVerdict::InUse => format!("{} is in use", data_dir.display()),
+        DirVerdict::Missing => format!("data directory {} is missing or empty", data_dir.display()),
+        DirVerdict::InUse => format!("data directory {} is in use by another process", data_dir.display()),
         _ => {
             let faults: Vec<String> = report.faults.iter().map(ToString::to_string).collect();
             faults.join("; ")
@@ -119,7 +119,7 @@ pub fn describe_faults(data_dir: &Path, report: &DirReport) -> String {
 }
 
 fn describe_report(data_dir: &Path, report: &DirReport) -> String {
-    let mut text = format!("{} is sound", data_dir.display());
+    let mut text = format!("{} is valid", data_dir.display());
     if let Some(facts) = &report.facts {
         describe_facts(&mut text, facts);
     }
@@ -137,22 +137,23 @@ fn describe_facts(text: &mut String, facts: &DirFacts) {
     }
     let _ = write!(text, ", database {}", format_bytes(facts.db_bytes));
     if let Some(index) = facts.last_wal_index {
-        let _ = write!(text, ", log up to index {index}");
+        let _ = write!(text, ", WAL up to index {index}");
     }
     if let Some(writes) = facts.possible_writes_in_wal.filter(|writes| *writes > 0) {
         let _ = write!(
             text,
-            " ({writes} entries of it are not in the database yet)"
+            " ({writes} WAL entries not in the database yet)"
         );
     }
 }
 
-/// The highest revision etcd can reach on this directory: what the database holds, and one more for
-/// every entry of the log that may still be applied.
+/// Returns the highest revision etcd can reach on this directory: the revision of the database, plus one for every WAL
+/// entry that is not applied yet.
 pub fn highest_revision(facts: &DirFacts) -> i64 {
-    let waiting = facts.possible_writes_in_wal.unwrap_or(0);
+    // An upper bound: an entry need not be a write, but a directory must not look older than it may be.
+    let pending = facts.possible_writes_in_wal.unwrap_or(0);
     facts
         .revision
         .0
-        .saturating_add(i64::try_from(waiting).unwrap_or(i64::MAX))
+        .saturating_add(i64::try_from(pending).unwrap_or(i64::MAX))
 }

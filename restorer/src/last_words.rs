@@ -1,16 +1,18 @@
-//! The termination message: of what a container says when it ends the kubelet keeps 4096 bytes, and cuts off the rest
-//! wherever that is. So a message that is longer says less, and stays a message.
+//! Shortens the termination message to what the kubelet keeps.
+//!
+//! The kubelet truncates a termination message at 4096 bytes, which makes longer JSON invalid. A message that is too long
+//! drops its details and then shortens its reason, so that it stays valid JSON.
 
 use serde_json::{Map, Value};
 
-/// What the kubelet keeps.
+/// Limit of the kubelet.
 const MAX_MESSAGE_BYTES: usize = 4096;
-/// What whoever waits for the container acts on.
+/// Keys the controller acts on.
 const ESSENTIAL_KEYS: [&str; 5] = ["verdict", "reason", "nextStep", "overtakenBy", "init"];
-/// What is told at least; all of it is short.
+/// Keys that are always kept; their values are short.
 const MINIMAL_KEYS: [&str; 3] = ["verdict", "overtakenBy", "cut"];
 
-/// The message as text that the kubelet keeps whole. One that had to become shorter has `"cut": true`.
+/// Returns the message as text within the limit of the kubelet. A shortened message has `"cut": true`.
 pub(crate) fn truncate_to_fit(message: &Value) -> String {
     let whole = message.to_string();
     if whole.len() <= MAX_MESSAGE_BYTES {
@@ -27,6 +29,7 @@ pub(crate) fn truncate_to_fit(message: &Value) -> String {
             return text;
         }
         let reason = kept.get("reason").and_then(Value::as_str);
+        // The size of the JSON is measured, not that of the reason: escapes can take six bytes per character.
         let Some(shorter) = reason.and_then(halve_text) else {
             kept.retain(|key, _| MINIMAL_KEYS.contains(&key.as_str()));
             return Value::Object(kept).to_string();
@@ -35,7 +38,7 @@ pub(crate) fn truncate_to_fit(message: &Value) -> String {
     }
 }
 
-/// The first half of a sentence; `None` when that would say nothing.
+/// Returns the first half of a text; `None` if the half would be too short to be useful.
 fn halve_text(text: &str) -> Option<String> {
     let length = text.chars().count() / 2;
     let shorter = || text.chars().take(length).chain(['…']).collect();
@@ -56,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_too_long_keeps_what_is_acted_on() {
-        // Bytes, characters of several bytes, and such that need an escape of six.
+        // Characters of one byte, of two bytes, and with a JSON escape of six bytes.
         for letter in ["x", "ö", "\u{1}"] {
             let message = json!({
                 "verdict": "restore-required",
@@ -92,12 +95,12 @@ mod tests {
     fn the_epoch_of_who_came_later_is_always_told() {
         let mut message =
             json!({"verdict": "in-use", "reason": "x".repeat(5000), "overtakenBy": 7});
-        let told = |message: &Value| {
+        let fitted = |message: &Value| {
             let read: Value = serde_json::from_str(&truncate_to_fit(message)).unwrap();
             (read["verdict"].clone(), read["overtakenBy"].clone())
         };
-        assert_eq!(told(&message), (json!("in-use"), json!(7)));
+        assert_eq!(fitted(&message), (json!("in-use"), json!(7)));
         message["nextStep"] = "n".repeat(5000).into();
-        assert_eq!(told(&message), (json!("in-use"), json!(7)));
+        assert_eq!(fitted(&message), (json!("in-use"), json!(7)));
     }
 }

@@ -1,13 +1,13 @@
-//! `mainstay-restorer`: verifies, restores, compacts and copies etcd backups without an etcd.
+//! `mainstay-restorer`: verifies, restores, compacts and copies etcd backups without running etcd.
 //!
 //! ```text
 //! args → verb → backup (store, catalogue) → chain → rebuild → data directory → verdict
-//!               locate                      choose   one pass    staged, swapped
+//!               list                       choose   stream      staged, swapped
 //! ```
 //!
 //! One module per verb below [`verbs`]; each turns its flags into an [`outcome::Outcome`] or a
-//! [`failure::Failure`], both of which carry a verdict that machines read and people understand.
-//! The environment and the clock are read in [`cli`] and handed down.
+//! [`failure::Failure`]. Both carry a verdict: its name and its exit code are an interface.
+//! Only [`cli`] reads the environment and the clock; verbs get them as arguments.
 
 pub mod args;
 pub mod backup;
@@ -28,7 +28,7 @@ pub mod verbs;
 
 use std::num::NonZeroUsize;
 
-/// Threads that may compute at the same time.
+/// Number of CPU-bound threads to run in parallel; 1 if the number of CPUs is unknown.
 pub fn available_threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

@@ -1,4 +1,4 @@
-//! Flags that say who the members of the restored cluster are.
+//! Flags that describe the members of the restored cluster.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use mainstay_datadir::{InitialCluster, Member, ClusterMembership, PeerUrl, parse
 
 use crate::failure::{CommandFailure, ExitVerdict};
 
-/// Where the data directory is and who the members are.
+/// Data directory and members of the restored cluster.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Data directory and members")]
 pub struct RestoreMemberArgs {
-    /// The data directory. An existing one is kept as `<DIR>.before-<time>`
+    /// Data directory to restore; an existing one is kept as `<DIR>.before-<time>`
     #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
     #[arg(env = "MAINSTAY_DATA_DIR")]
     pub data_dir: PathBuf,
 
-    /// Name of the member the directory is for
+    /// Name of the member to restore
     #[arg(
         long,
         value_name = "NAME",
@@ -27,47 +27,47 @@ pub struct RestoreMemberArgs {
     )]
     pub name: String,
 
-    /// All members, name=url pairs separated by commas [default: the member itself, alone]
+    /// All members as comma-separated name=url pairs [default: this member only]
     #[arg(long, value_name = "MEMBERS", env = "MAINSTAY_INITIAL_CLUSTER")]
     pub initial_cluster: Option<InitialCluster>,
 
-    /// Token the ids of cluster and members are made with; several members restored by several runs
-    /// need the same one [default: a fresh one, so that old members cannot talk to the new cluster]
+    /// Token from which cluster and member ids are derived [default: random]
+    ///
+    /// A new token keeps members of the old cluster from joining the new one. If members are restored by separate
+    /// runs, give every run the same token.
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_INITIAL_CLUSTER_TOKEN")]
     pub initial_cluster_token: Option<String>,
 
-    /// Peer addresses of this member, separated by commas
+    /// Comma-separated peer URLs of this member
     #[arg(long, value_name = "URLS", default_value = "http://localhost:2380")]
     #[arg(env = "MAINSTAY_INITIAL_ADVERTISE_PEER_URLS")]
     pub initial_advertise_peer_urls: String,
 
-    /// Make the directories of all members in one run, as `<DIR>/<member name>`
+    /// Restore the data directories of all members in one run, as `<DIR>/<member name>`
     #[arg(long)]
     pub all_members: bool,
 }
 
-/// A directory to be made.
+/// A data directory to restore.
 #[derive(Clone, Debug)]
 pub struct MemberDir {
-    /// Whose it is.
     pub member: Member,
-    /// Where.
     pub data_dir: PathBuf,
 }
 
-/// The restored cluster and the directories to make.
+/// The restored cluster and the data directories to restore in this run.
 #[derive(Clone, Debug)]
 pub struct NewCluster {
-    /// All members.
+    /// All members, including those restored by other runs.
     pub membership: ClusterMembership,
-    /// The token the ids were made with.
+    /// Token from which the ids are derived.
     pub token: String,
-    /// The directories of this run; never empty.
+    /// Directories of this run; never empty.
     pub member_dirs: Vec<MemberDir>,
 }
 
 impl RestoreMemberArgs {
-    /// Works out ids and directories.
+    /// Derives ids and directories from the flags.
     pub fn build_new_cluster(&self, now: Timestamp) -> Result<NewCluster, CommandFailure> {
         let usage = |reason: String| CommandFailure::from_reason(ExitVerdict::Usage, reason);
         let urls = parse_peer_urls(&self.initial_advertise_peer_urls)
@@ -79,14 +79,14 @@ impl RestoreMemberArgs {
         let is_shared = listed.members().len() > 1 && !self.all_members;
         let token = match &self.initial_cluster_token {
             Some(token) => token.clone(),
+            // Random tokens of separate runs would give the members different cluster ids.
             None if is_shared => {
                 return Err(usage(
-                    "one of several members is restored, and no --initial-cluster-token is given"
+                    "restoring one of several members requires --initial-cluster-token"
                         .into(),
                 )
                 .with_next_step(
-                    "give every run the same fresh token, or make all directories in one run with \
-                     --all-members",
+                    "give every run the same new token, or restore all directories in one run with --all-members",
                 ));
             }
             None => generate_token(now),
@@ -116,7 +116,7 @@ impl RestoreMemberArgs {
     }
 }
 
-/// Never the same twice: the state of [`RandomState`] is random.
+/// Generates a random token: every [`RandomState`] has random keys.
 fn generate_token(now: Timestamp) -> String {
     format!(
         "restored-{:016x}",

@@ -1,11 +1,11 @@
-//! What a verb has to say when it went well: once for people, once for machines.
+//! The result of a successful verb, as text and as JSON.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::ExitVerdict;
 
-/// The result of a verb.
+/// The result of a successful verb.
 #[derive(Clone, Debug)]
 pub struct CommandOutcome {
     verdict: ExitVerdict,
@@ -14,7 +14,7 @@ pub struct CommandOutcome {
 }
 
 impl CommandOutcome {
-    /// A result with its text and its details, an object whose fields join the verdict.
+    /// Creates a result. The fields of `details` appear beside `verdict` in the JSON output.
     pub fn new(verdict: ExitVerdict, text: impl Into<String>, details: &impl Serialize) -> Self {
         let details = serde_json::to_value(details).unwrap_or(Value::Null);
         Self {
@@ -24,12 +24,11 @@ impl CommandOutcome {
         }
     }
 
-    /// The verdict.
     pub fn verdict(&self) -> ExitVerdict {
         self.verdict
     }
 
-    /// For people; ends with a line break.
+    /// Returns the text, which ends with a newline.
     pub fn text(&self) -> String {
         let mut text = self.text.clone();
         if !text.ends_with('\n') {
@@ -38,7 +37,7 @@ impl CommandOutcome {
         text
     }
 
-    /// For machines: the verdict and the details in one object.
+    /// Returns verdict and details as one object.
     pub fn to_json(&self) -> Value {
         let mut object = serde_json::Map::new();
         object.insert("verdict".into(), self.verdict.name().into());
@@ -53,16 +52,16 @@ impl CommandOutcome {
     }
 }
 
-/// Rows as aligned columns; the first row is the heading.
+/// Formats rows as aligned columns; the first row is the heading.
 pub fn format_table(rows: &[Vec<String>]) -> String {
-    let printer_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter()
             .filter_map(|row| row.get(column))
             .map(|cell| cell.chars().count())
             .max()
     };
-    let widths: Vec<usize> = (0..printer_columns)
+    let widths: Vec<usize> = (0..columns)
         .map(|column| width(column).unwrap_or(0))
         .collect();
     let mut text = String::new();

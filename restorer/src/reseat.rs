@@ -1,8 +1,8 @@
-//! A new cluster from the data directory of an old member: the same keys and revisions, other identities.
+//! Restores a new cluster from the data directory of an old member: same keys and revisions, new cluster and member ids.
 //!
-//! What a member of a cluster without a quorum holds may be newer than the backup. Its database is copied beside the
-//! target, given its new members, and swapped in like a restored one. Entries only the log holds are not taken: nobody
-//! knows which of them a quorum had agreed on.
+//! After a loss of quorum, a surviving member may have newer data than the backup. Its database is copied beside the
+//! target, gets its new members, and is swapped in like a restored one. Entries that are only in the WAL are dropped: it
+//! is unknown which of them a quorum had committed.
 
 use std::fs;
 use std::io;
@@ -21,26 +21,26 @@ use crate::members::NewCluster;
 use crate::outcome::CommandOutcome;
 use crate::rebuild::finish::{self, RevisionBump, NewClusterIdentity};
 
-/// A directory a cluster can be made from.
+/// A data directory that a cluster can be restored from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDirCandidate {
-    /// Where.
     pub data_dir: PathBuf,
-    /// The newest revision of its database.
+    /// Newest revision of its database.
     pub revision: i64,
-    /// The newest revision its log promises.
+    /// Highest revision etcd could have reached with its WAL.
     pub highest_revision: i64,
 }
 
 impl DataDirCandidate {
-    /// Looks at a directory thoroughly; `None` when no cluster can be made from it.
+    /// Verifies a directory completely; `None` if no cluster can be restored from it.
     pub async fn verify(data_dir: PathBuf) -> Result<Option<Self>, CommandFailure> {
         let report = health::verify_data_dir(data_dir.clone(), ValidationMode::Full).await?;
         match report.verdict {
             DirVerdict::Valid => {}
+            // Not a fallback to the backup: the etcd that runs on it may still be serving.
             DirVerdict::InUse => return health::to_outcome(&data_dir, &report).map(|_| None),
             DirVerdict::Missing | DirVerdict::Corrupt => {
-                warn!(reason = %health::describe_faults(&data_dir, &report), "the data directory cannot be used");
+                warn!(reason = %health::describe_faults(&data_dir, &report), "data directory unusable");
                 return Ok(None);
             }
         }
@@ -49,7 +49,7 @@ impl DataDirCandidate {
             .iter()
             .any(|warning| warning.what == WarningKind::MemberRemoved)
         {
-            warn!("the data directory is of a member that was removed, and is not used");
+            warn!("data directory belongs to a removed member, not using it");
             return Ok(None);
         }
         Ok(report.facts.as_ref().map(|facts| Self {
@@ -59,37 +59,34 @@ impl DataDirCandidate {
         }))
     }
 
-    /// Whether it holds at least what the backup promises.
+    /// Returns whether the database is at least as new as the backup.
     pub fn is_as_new_as(&self, newest_backup: Option<i64>) -> bool {
+        // Only the database counts: entries of the WAL are not restored.
         newest_backup.is_none_or(|newest| self.revision >= newest)
     }
 }
 
-/// What was made of a data directory.
+/// The result of restoring from a data directory.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataDirRestoreReport {
-    /// The revision of the state taken over.
+    /// Revision of the restored state.
     pub revision: i64,
-    /// The revision etcd starts with: higher when it was bumped.
+    /// Revision etcd starts with: higher after `--bump-revision`.
     pub start_revision: i64,
-    /// The newest revision the old log promised.
+    /// Highest revision the old member could have reached with its WAL.
     pub highest_revision: i64,
-    /// The directory it was made of.
     pub from_data_dir: PathBuf,
-    /// Bytes of the database.
     pub database_bytes: u64,
-    /// Id of the new cluster, as etcd prints it.
+    /// Id of the new cluster in hexadecimal, as etcd prints it.
     pub cluster_id: String,
-    /// The token the ids were made with.
+    /// Token from which the ids are derived.
     pub initial_cluster_token: String,
-    /// The directories.
     pub members: Vec<RestoredMember>,
-    /// How long it took.
     pub seconds: f64,
 }
 
-/// Makes a new cluster of a directory.
+/// Restores a new cluster from a data directory.
 pub async fn restore_from_data_dir(
     candidate: DataDirCandidate,
     seating: NewCluster,
@@ -103,7 +100,7 @@ pub async fn restore_from_data_dir(
         .await
         .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
     let text = format!(
-        "took revision {} over from {}, as a new cluster that starts at revision {}\n",
+        "restored revision {} from data directory {}; the new cluster starts at revision {}\n",
         reseated.revision,
         reseated.from_data_dir.display(),
         reseated.start_revision
@@ -120,7 +117,7 @@ fn build_member_dirs(
     let started = Instant::now();
     let (mut members, mut start_revision) = (Vec::new(), candidate.revision);
     let mut database_bytes = 0;
-    // Every directory is built before the first is swapped in: the old one may be one of them.
+    // Every directory is built before the first is swapped in: the source may be one of the targets.
     let mut stages = Vec::with_capacity(seating.member_dirs.len());
     for seat in &seating.member_dirs {
         let stage = StagingDir::create(&seat.data_dir)?;
@@ -146,7 +143,7 @@ fn build_member_dirs(
     }
     info!(
         revision = candidate.revision,
-        "a data directory was taken over"
+        "restored from data directory"
     );
     Ok(DataDirRestoreReport {
         revision: candidate.revision,
@@ -166,7 +163,7 @@ fn assign_identity(db: &Path, seating: &NewCluster, bump: RevisionBump) -> Resul
         .read(true)
         .write(true)
         .open(db)
-        .map_err(|error| disk_failure("open", db, &error))?;
+        .map_err(|error| disk_failure("failed to open", db, &error))?;
     let info = BootstrapInfo::from_membership(&seating.membership);
     let rows = seating.membership.members_bucket_rows();
     let identity = NewClusterIdentity {
@@ -188,17 +185,18 @@ fn copy_database(from: &Path, to: &Path) -> Result<u64, CommandFailure> {
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(|error| disk_failure("create", folder, &error))?;
-    let bytes = fs::copy(from, to).map_err(|error| disk_failure("write", to, &error))?;
+        .map_err(|error| disk_failure("failed to create", folder, &error))?;
+    let bytes = fs::copy(from, to).map_err(|error| disk_failure("failed to write", to, &error))?;
+    // Synced before the swap: after a crash the target must not have an incomplete database.
     let synced = fs::File::open(to).and_then(|file| file.sync_all());
-    synced.map_err(|error| disk_failure("sync", to, &error))?;
+    synced.map_err(|error| disk_failure("failed to sync", to, &error))?;
     Ok(bytes)
 }
 
-fn disk_failure(doing: &str, path: &Path, error: &io::Error) -> CommandFailure {
+fn disk_failure(action: &str, path: &Path, error: &io::Error) -> CommandFailure {
     CommandFailure::from_reason(
         ExitVerdict::Disk,
-        format!("{doing} {}: {error}", path.display()),
+        format!("{action} {}: {error}", path.display()),
     )
 }
 
@@ -217,7 +215,7 @@ mod tests {
     #[test]
     fn a_directory_counts_by_its_database_and_not_by_its_log() {
         assert!(candidate_at(10).is_as_new_as(Some(10)));
-        assert!(!candidate_at(10).is_as_new_as(Some(11)), "the log may promise 15");
-        assert!(candidate_at(10).is_as_new_as(None), "there is nothing newer");
+        assert!(!candidate_at(10).is_as_new_as(Some(11)), "the WAL may reach 15");
+        assert!(candidate_at(10).is_as_new_as(None), "no backup is newer");
     }
 }

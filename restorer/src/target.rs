@@ -1,4 +1,4 @@
-//! Flags that say which state is wanted.
+//! Flags that select the state to restore.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -8,27 +8,30 @@ use mainstay_ids::Revision;
 
 use crate::rebuild::StopPoint;
 
-/// Which state is wanted; the newest without any of these.
+/// Selects the state to restore; the newest one without any of these flags.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Point in time")]
 pub struct TargetArgs {
-    /// Stop after this revision
+    /// Restore up to and including this revision [default: the newest]
     #[arg(long, value_name = "REVISION", conflicts_with = "to_time", value_parser = parse_revision)]
     #[arg(env = "MAINSTAY_TO_REVISION")]
     pub to_revision: Option<Revision>,
 
-    /// Stop before the first change that was recorded later than this, RFC 3339 such as
-    /// 2026-01-31T23:59:00Z; the result tells the revision this came to
+    /// Restore up to this time, RFC 3339 such as 2026-01-31T23:59:00Z
+    ///
+    /// Stops before the first change that was recorded later. The result reports the revision reached.
     #[arg(long, value_name = "TIME", env = "MAINSTAY_TO_TIME")]
     pub to_time: Option<Timestamp>,
 
-    /// Start from this full snapshot (its name, Full-…) instead of the best one
+    /// Start from the full snapshot with this name (Full-…) [default: the best one]
+    ///
+    /// Disables the fallback to other chains if an object is damaged.
     #[arg(long, value_name = "SNAPSHOT", value_parser = parse_full_name, env = "MAINSTAY_FROM")]
     pub from: Option<SnapshotName>,
 }
 
 impl TargetArgs {
-    /// The state as the archive is asked for it.
+    /// Returns the request for choosing a chain.
     pub fn chain_request(&self) -> ChainRequest {
         let target = match (self.to_revision, self.to_time) {
             (Some(revision), _) => ChainTarget::Revision(revision),
@@ -41,7 +44,7 @@ impl TargetArgs {
         }
     }
 
-    /// Where the rebuild stops.
+    /// Returns where the rebuild stops.
     pub fn stop_point(&self) -> StopPoint {
         match (self.to_revision, self.to_time) {
             (Some(revision), _) => StopPoint::Revision(revision),
@@ -51,14 +54,14 @@ impl TargetArgs {
     }
 }
 
-/// Reads a revision.
 pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
     match text.parse::<i64>() {
         Ok(number) if number >= 1 => Ok(Revision(number)),
-        _ => Err("a revision is a whole number from 1 on".into()),
+        _ => Err("a revision must be a whole number of at least 1".into()),
     }
 }
 
 fn parse_full_name(text: &str) -> Result<SnapshotName, SnapshotNameError> {
+    // Accepts a whole object key, as `list --long` prints it.
     text.rsplit('/').next().unwrap_or(text).parse()
 }

@@ -1,6 +1,6 @@
-//! Bytes as people read them.
+//! Human-readable sizes.
 
-/// With a binary unit and one digit after the point, rounded down.
+/// Formats a size with a binary unit (KiB to TiB) and one decimal, rounded down.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;

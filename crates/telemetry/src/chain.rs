@@ -3,20 +3,21 @@
 use std::error::Error;
 use std::fmt;
 
-/// Shows an error and what caused it, `a: b: c`, leaving out a cause its parent already ends with.
+/// Displays an error with its sources as `a: b: c`. A source that its parent already ends with is left out.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorChain<'a>(pub &'a (dyn Error + 'a));
 
 impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = self.0.to_string();
-        f.write_str(&said)?;
+        let mut shown = self.0.to_string();
+        f.write_str(&shown)?;
         let mut cause = self.0.source();
         while let Some(error) = cause {
             let text = error.to_string();
-            if !said.ends_with(&text) {
+            // Errors that format their source in their own text would otherwise print it twice.
+            if !shown.ends_with(&text) {
                 write!(f, ": {text}")?;
-                said = text;
+                shown = text;
             }
             cause = error.source();
         }
@@ -33,7 +34,7 @@ mod tests {
     struct TopError(#[source] MiddleError);
 
     #[derive(Debug, thiserror::Error)]
-    #[error("ask for the bucket: {0}")]
+    #[error("get the bucket: {0}")]
     struct MiddleError(#[source] RootError);
 
     #[derive(Debug, thiserror::Error)]
@@ -45,7 +46,7 @@ mod tests {
         let error = TopError(MiddleError(RootError));
         assert_eq!(
             ErrorChain(&error).to_string(),
-            "open the store: ask for the bucket: connection refused"
+            "open the store: get the bucket: connection refused"
         );
     }
 }

@@ -1,13 +1,13 @@
-//! Logs, progress and error reports of the programs.
+//! Logging, progress and error formatting of the three programs.
 //!
 //! ```text
 //! LogArgs → subscriber (stderr, text or JSON)      job → Progress → bar on a terminal
-//! error   → Chain (one line, no repetition)                       → a log line now and then → Sample
+//! error   → Chain (one line, no repetition)                       → a periodic log line → Sample
 //! ```
 //!
-//! Standard output belongs to results; everything here goes to standard error.
+//! Everything here writes to standard error; standard output is reserved for results.
 //!
-//! Field names of log lines are a closed list, one meaning each: `cluster`, `namespace`, `member`
+//! Field names of log lines are a closed list with one meaning each: `cluster`, `namespace`, `member`
 //! (hex), `revision`, `term`, `raft_index`, `segment`, `offset`, `page`, `backup`, `object_key`,
 //! `lease`, `attempt`, `bytes`, `elapsed_ms`, `error`. A line about progress has `job`, `percent`,
 //! `bytes`, `total_bytes` and `note`.

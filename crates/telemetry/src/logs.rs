@@ -1,4 +1,4 @@
-//! Where log lines go and how they look.
+//! Log level, format and destination.
 
 use std::io::{self, IsTerminal};
 
@@ -9,22 +9,23 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Readable text
     Text,
-    /// One JSON object per line, for machines.
+    /// One JSON object per line
     Json,
 }
 
-/// Flags about logging.
+/// Logging flags, shared by the programs.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
-    /// What to log: error, warn, info, debug or trace, or a filter such as `info,mainstay_store=debug`
+    /// Log level: error, warn, info, debug or trace, or a filter
     ///
-    /// The numbers 0 to 6 of the peer's flag are understood too.
+    /// A filter sets levels per module, such as `info,mainstay_store=debug`. The numbers 0 to 6 of etcd-backup-restore
+    /// are accepted as well.
     #[arg(
         long,
         env = "MAINSTAY_LOG_LEVEL",
@@ -34,7 +35,7 @@ pub struct LogArgs {
     )]
     pub log_level: String,
 
-    /// How log lines look; the default is text on a terminal and JSON elsewhere
+    /// Format of log lines [default: text on a terminal, json otherwise]
     #[arg(
         long,
         env = "MAINSTAY_LOG_FORMAT",
@@ -45,8 +46,9 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
-    /// Installs the subscriber for the whole process. Called once, by `main`.
+    /// Installs the global subscriber. Must be called once, by `main`.
     pub fn install(&self) {
+        // An invalid filter must not keep the program from starting: fall back to the default level.
         let filter = EnvFilter::try_new(self.filter()).unwrap_or_else(|_| EnvFilter::new("info"));
         let is_terminal = io::stderr().is_terminal();
         let default = if is_terminal {
@@ -68,6 +70,7 @@ impl LogArgs {
     }
 
     fn filter(&self) -> &str {
+        // etcd-backup-restore takes logrus levels, 0 (panic) to 6 (trace).
         match self.log_level.trim() {
             "0" | "1" | "2" => "error",
             "3" => "warn",
@@ -79,7 +82,7 @@ impl LogArgs {
     }
 }
 
-/// One JSON object per line, with the fields of an event beside its message.
+/// Writes one JSON object per line, with the fields of an event on the same level as its message.
 pub(crate) fn json_subscriber<W>(writer: W, filter: EnvFilter) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,

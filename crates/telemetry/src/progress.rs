@@ -1,7 +1,7 @@
-//! Progress of a long job: a bar with rate and remaining time on a terminal, else a line of the log now and then.
+//! Progress of a long job: a bar with rate and remaining time on a terminal, otherwise a periodic log line.
 //!
-//! The line is also for programs: with JSON logs, whoever has the log knows how far the job is. What is written here is read
-//! here, by [`Sample::latest_for_job`].
+//! With JSON logs the line is machine-readable: the controller reads the log of a Job and parses it with
+//! [`Sample::latest_for_job`]. Writer and parser are both here so that they cannot diverge.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,48 +11,47 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
-/// How often a bar is drawn.
+/// Interval of drawing the bar.
 const DRAW_INTERVAL: Duration = Duration::from_millis(150);
-/// How often a line is logged where there is no terminal: as often as the controller looks.
+/// Interval of log lines without a terminal: the interval at which the controller reads them.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
-/// What every line about progress says.
+/// Message of every progress line. The parser matches it, also in logs of Jobs that run an older image.
 const PROGRESS_MESSAGE: &str = "working";
 
-/// The name under which a restore shows its progress.
+/// Job name in the progress lines of a restore.
 pub const RESTORE_JOB: &str = "restore";
 
-/// One look at a job.
+/// Progress of a job at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgressSample {
-    /// Bytes to handle; 0 while unknown.
+    /// Bytes to process; 0 while unknown.
     pub total_bytes: u64,
-    /// Bytes handled.
+    /// Bytes processed so far.
     pub done_bytes: u64,
-    /// More about it, such as the revision reached.
+    /// Additional text, such as the revision reached.
     pub note: String,
 }
 
 impl ProgressSample {
-    /// How much is done, in whole percents; `None` while nobody knows how much there is to do.
+    /// Returns the progress in whole percents, at most 100; `None` while the total is unknown.
     pub fn percent(&self) -> Option<u8> {
         let done = u128::from(self.done_bytes.min(self.total_bytes)) * 100;
         let percent = done.checked_div(u128::from(self.total_bytes))?;
         u8::try_from(percent).ok()
     }
 
-    /// The newest look at a job that a log of JSON lines tells. Lines about anything else, and halves of lines, are passed
-    /// over.
+    /// Returns the newest progress of a job from a JSON log. Other lines and truncated lines are skipped.
     pub fn latest_for_job(log: &str, job: &str) -> Option<Self> {
         parse_progress_lines(log).find(|line| line.job == job).map(Self::from)
     }
 
-    /// The same, whatever the job is called.
+    /// Returns the newest progress of any job from a JSON log.
     pub fn latest(log: &str) -> Option<Self> {
         parse_progress_lines(log).next().map(Self::from)
     }
 }
 
-/// A line about progress, as [`show`] writes it.
+/// A progress line, as [`show`] writes it.
 #[derive(Debug, Deserialize)]
 struct ProgressLogLine {
     message: String,
@@ -73,11 +72,11 @@ impl From<ProgressLogLine> for ProgressSample {
     }
 }
 
-/// The lines about progress, the newest first.
+/// Returns the progress lines of a log, newest first.
 fn parse_progress_lines(log: &str) -> impl Iterator<Item = ProgressLogLine> {
     let lines = log.lines().rev();
-    let looks = lines.filter_map(|line| serde_json::from_str::<ProgressLogLine>(line).ok());
-    looks.filter(|line| line.message == PROGRESS_MESSAGE)
+    let parsed = lines.filter_map(|line| serde_json::from_str::<ProgressLogLine>(line).ok());
+    parsed.filter(|line| line.message == PROGRESS_MESSAGE)
 }
 
 /// Shows the progress of a job until it is dropped.
@@ -88,8 +87,8 @@ pub struct ProgressReporter {
 }
 
 impl ProgressReporter {
-    /// Starts showing what `look` sees, under the given name.
-    pub fn start(name: &str, look: impl Fn() -> ProgressSample + Send + 'static) -> Self {
+    /// Starts a thread that shows the progress which `sample` returns, under the given job name.
+    pub fn start(name: &str, sample: impl Fn() -> ProgressSample + Send + 'static) -> Self {
         let (stop, stopped) = channel::<()>();
         let name = name.to_owned();
         let is_terminal = io::stderr().is_terminal();
@@ -97,15 +96,15 @@ impl ProgressReporter {
             .name("progress".into())
             .spawn(move || {
                 let bar = is_terminal.then(|| new_bar(&name));
-                let every = if is_terminal { DRAW_INTERVAL } else { LOG_INTERVAL };
-                while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                    report_sample(&name, &look(), bar.as_ref());
+                let interval = if is_terminal { DRAW_INTERVAL } else { LOG_INTERVAL };
+                while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                    report_sample(&name, &sample(), bar.as_ref());
                 }
                 if let Some(bar) = bar {
                     bar.finish_and_clear();
                 }
             });
-        // Without a thread there is no progress to see; the job itself goes on.
+        // If the thread cannot be started, the job runs without showing progress.
         Self {
             stop: Some(stop),
             thread: thread.ok(),
@@ -115,6 +114,7 @@ impl ProgressReporter {
 
 impl Drop for ProgressReporter {
     fn drop(&mut self) {
+        // Dropping the sender ends the loop of the thread.
         self.stop = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -140,7 +140,7 @@ fn report_sample(name: &str, sample: &ProgressSample, bar: Option<&ProgressBar>)
         bar.set_message(sample.note.clone());
         return;
     }
-    // The fields are those of `Line`.
+    // `Line` parses these fields: keep both in step.
     tracing::info!(
         job = name,
         percent = sample.percent(),
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// A log that is kept.
+    /// A log writer that keeps everything in memory.
     #[derive(Clone, Default)]
     struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// What a program logs that does this.
+    /// Runs `work` and returns what it logged.
     fn capture_log(work: impl FnOnce()) -> String {
         let log = LogBuffer::default();
         let kept = log.clone();
@@ -204,7 +204,7 @@ mod tests {
             report_sample(RESTORE_JOB, &sample(1, 200), None);
             report_sample(RESTORE_JOB, &sample(86, 200), None);
             report_sample("verify", &sample(200, 200), None);
-            tracing::warn!("an object is unusable, taking another way");
+            tracing::warn!("object unusable, using another chain");
         });
         assert_eq!(ProgressSample::latest_for_job(&log, RESTORE_JOB), Some(sample(86, 200)));
         assert_eq!(ProgressSample::latest_for_job(&log, "compact"), None);

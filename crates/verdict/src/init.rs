@@ -1,123 +1,126 @@
-//! What `mainstay-restorer init` found about its member and decided.
+//! The report of `mainstay-restorer init`: what it observed about its member and what it decided.
+//!
+//! The JSON names of fields and variants are a contract between the restorer and the controller.
 
 use serde::{Deserialize, Serialize};
 
-/// What init found and decided.
+/// The observed state of a member and the decision taken from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InitReport {
-    /// The version of this document.
+    /// Version of this document, see [`InitReport::VERSION`].
     pub version: u32,
-    /// The member.
+    /// Name of the etcd member.
     pub member: String,
-    /// What is to happen, and why.
+    /// Decision and its cause, the JSON fields `decision` and `cause`.
     #[serde(flatten)]
     pub decision: InitDecision,
-    /// The data directory.
+    /// Observed data directory of this member.
     pub data: DataDirSummary,
-    /// The cluster, as other members tell.
+    /// Running cluster as reported by the other members.
     pub cluster: ClusterSummary,
-    /// The backup.
+    /// Observed backup in the store.
     pub backup: BackupSummary,
 }
 
 impl InitReport {
-    /// The newest version there is.
+    /// Newest version of the document that this build writes and reads.
     pub const VERSION: u32 = 1;
 }
 
-/// What is to happen to a member. etcd starts on the first three and on no other.
+/// Decision about a member. etcd starts only after `Bootstrap`, `Start` and `Join`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", content = "cause", rename_all = "camelCase")]
 pub enum InitDecision {
-    /// etcd begins a new cluster with the members of the configuration.
+    /// etcd bootstraps a new cluster with the members of the configuration.
     Bootstrap,
-    /// etcd goes on with the data it has.
+    /// etcd starts with the existing data directory.
     Start,
-    /// etcd joins the running cluster, which has added this member and never seen it.
+    /// etcd joins the running cluster, which lists this member as added and never started.
     Join,
-    /// The data has to be restored from the backup first.
+    /// The data must be restored from the backup first.
     RestoreRequired(RestoreCause),
-    /// Somebody else has to do something first; then init decides anew.
+    /// The controller or an operator must act first; then init decides again.
     Wait(WaitCause),
-    /// etcd must not start on this volume, and waiting will not change that.
+    /// etcd must not start on this volume, and waiting does not change that.
     Refuse(RefuseCause),
 }
 
-/// Why data has to be restored.
+/// Cause of [`Decision::RestoreRequired`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RestoreCause {
-    /// The only member has lost its data.
+    /// The data directory of the only member is missing.
     DataMissing,
-    /// The data of the only member is damaged.
+    /// The data directory of the only member is corrupt.
     DataCorrupt,
-    /// The data of the only member is older than the backup.
+    /// The data directory of the only member is older than the backup.
     DataBehindBackup,
-    /// The cluster is new and the backup is not empty: a former cluster of this name has left it.
+    /// The cluster is new and the backup is not empty: an earlier cluster of the same name wrote it.
     BackupExists,
 }
 
-/// What is waited for.
+/// Cause of [`Decision::Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WaitCause {
-    /// The running cluster does not know this member: it has to be added as a learner.
+    /// The running cluster does not list this member: it must be added as a learner.
     NotAdded,
-    /// The running cluster knows this member with data, and here is none: it has to be removed and added again.
+    /// The running cluster lists this member as started, but its data directory is missing: the member must be removed
+    /// and added again.
     DataLost,
-    /// The configuration of a new cluster does not list this member.
+    /// `initial-cluster` of a new cluster does not list this member.
     NotListed,
-    /// There is a cluster, and none of its members answers.
+    /// The cluster exists, but no other member answers.
     ClusterUnreachable,
-    /// Whether there is a backup cannot be told. That is not an empty backup.
+    /// The store could not be listed, so it is unknown whether a backup exists. This differs from an empty backup.
     StoreUnreachable,
 }
 
-/// Why etcd must not start.
+/// Cause of [`Decision::Refuse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RefuseCause {
-    /// The data is damaged, and is not to be had from the backup: there is none, or other members have it.
+    /// The data directory is corrupt and a restore is not the answer: no backup exists, or other members have the data.
     DataCorrupt,
-    /// Another process uses the data.
+    /// Another process uses the data directory.
     DataInUse,
     /// The volume belongs to another namespace, or its data to another member.
     WrongVolume,
-    /// The cluster has removed this member; its data is of no use any more.
+    /// The cluster removed this member, so its data is useless.
     Removed,
-    /// The data is of another cluster than the one that runs.
+    /// The data belongs to another cluster than the running one.
     OtherCluster,
-    /// The only member of a cluster that existed has lost its data, and there is no backup. Whoever accepts the loss
-    /// declares the cluster new.
+    /// The data of the only member of an existing cluster is missing and there is no backup. To accept the loss, an
+    /// operator sets `initial-cluster-state` to `new`.
     NothingToRestore,
 }
 
-/// The data directory.
+/// Observed data directory of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataDirSummary {
-    /// In one word.
+    /// Overall state.
     pub state: DataState,
-    /// How thoroughly it was looked at.
+    /// Depth of the verification; `None` if the directory has no readable content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<VerificationDepth>,
-    /// The revision of the database.
+    /// Revision of the database; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The highest revision etcd can reach on it, with what the log still holds.
+    /// Highest revision etcd can reach: the database plus the WAL entries not applied yet. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest_revision: Option<i64>,
-    /// Whose it is, as etcd prints it.
+    /// Member id in hexadecimal, as etcd prints it; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_id: Option<String>,
-    /// Of which cluster, as etcd prints it.
+    /// Cluster id in hexadecimal, as etcd prints it; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
 }
 
 impl DataDirSummary {
-    /// A state about which nothing more is known.
+    /// Returns a report of `state` with every other field unknown.
     pub const fn from_state(state: DataState) -> Self {
         Self {
             state,
@@ -130,82 +133,82 @@ impl DataDirSummary {
     }
 }
 
-/// A data directory in one word.
+/// Overall state of a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DataState {
     /// etcd can start on it.
     Sound,
-    /// etcd could start on it, and the cluster has removed the member it belongs to.
+    /// etcd could start on it, but the cluster removed the member it belongs to.
     Removed,
-    /// There is none.
+    /// The directory is missing or empty.
     Missing,
-    /// It is damaged.
+    /// The directory is corrupt.
     Corrupt,
-    /// A process uses it.
+    /// Another process has the database open.
     InUse,
-    /// It belongs to somebody else: to another namespace, and was not looked at, or to another member.
+    /// The volume belongs to another namespace (then it was not verified), or the data to another member.
     Foreign,
 }
 
-/// How thoroughly data was looked at.
+/// Depth of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum VerificationDepth {
-    /// Every page, row and record.
+    /// Every page, row and WAL record.
     Full,
-    /// What has to be after an orderly stop that left a note.
+    /// A few pages only, after a clean shutdown that left its marker.
     Quick,
 }
 
-/// The running cluster, as other members tell.
+/// Running cluster as reported by the other members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum ClusterSummary {
     /// No other member answers.
     Unreachable,
-    /// One does.
+    /// At least one other member answers.
     #[serde(rename_all = "camelCase")]
     Found {
-        /// Its identity, as etcd prints it.
+        /// Cluster id in hexadecimal, as etcd prints it.
         cluster_id: String,
-        /// Whether it has a leader.
+        /// Whether the answering member has a leader. Without one its member list may be stale.
         has_leader: bool,
-        /// How many members it has, learners included.
+        /// Number of members, learners included.
         members: usize,
-        /// What it knows about this member.
+        /// Entry of this member in the member list.
         mine: MemberRegistration,
     },
 }
 
-/// What a running cluster knows about this member.
+/// Entry of this member in the member list of a running cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MemberRegistration {
-    /// Nothing.
+    /// The list does not contain this member.
     Absent,
-    /// It was added, and never started.
+    /// The member was added and never started.
     Added,
-    /// It has started at least once.
+    /// The member has started at least once.
     Started,
 }
 
-/// The backup.
+/// Observed backup of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum BackupSummary {
     /// No store is configured.
     Unconfigured,
-    /// It did not matter.
+    /// The store was not listed because the decision does not depend on it.
     NotAsked,
-    /// The store answers and holds nothing.
+    /// The store answers and holds no snapshot.
     Empty,
     /// The store holds snapshots.
     #[serde(rename_all = "camelCase")]
     Present {
-        /// The newest revision their names promise.
+        /// Newest revision according to the names of the snapshots.
         newest_revision: i64,
     },
-    /// The store does not answer, or refuses.
+    /// The store does not answer or denies access.
     Unreachable,
 }

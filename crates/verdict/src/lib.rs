@@ -1,4 +1,4 @@
-//! The last words of `mainstay-restorer`, which the kubelet keeps as the termination message of a container.
+//! The termination message of `mainstay-restorer`, which the kubelet keeps in the status of the container.
 //!
 //! ```text
 //! mainstay-restorer ── JSON, at most 4 KiB ──► /dev/termination-log ──► pod status ──► controller
@@ -7,10 +7,12 @@
 //!             {"verdict": "in-use", "reason": "…", "overtakenBy": <epoch>}
 //! ```
 //!
-//! **Comes in**: what a program found and decided. **Goes out**: the same, typed, on the other side.
+//! The restorer writes the message and the controller parses it with the types of this crate.
 //!
-//! **Holds**: a message of a newer version is an error that says so, never a wrong reading; fields a reader does not
-//! know are ignored; a message always fits into what the kubelet keeps.
+//! Invariants:
+//! * A report of a newer version is an error, never a guess.
+//! * Unknown fields are ignored, so that a newer restorer can add some.
+//! * The message fits into the 4096 bytes that the kubelet keeps.
 
 #![forbid(unsafe_code)]
 

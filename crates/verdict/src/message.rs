@@ -1,4 +1,4 @@
-//! Any termination message: one word, a sentence, what to do, and the report of the verb that left it.
+//! The termination message of any verb: verdict, reason, next step, and the report of the verb.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,59 +9,62 @@ use crate::init::InitReport;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationMessage {
-    /// One word for how it ended; `docs/exit-codes.md` lists them.
+    /// Code of the result; `docs/exit-codes.md` lists them.
     pub verdict: String,
-    /// Why, in words; absent when all is well.
+    /// Reason of a failure; `None` on success.
     #[serde(default)]
     pub reason: Option<String>,
-    /// What a person can do.
+    /// What an operator can do about a failure; `None` on success or if nothing helps.
     #[serde(default)]
     pub next_step: Option<String>,
-    /// The epoch of the writer that a volume remembers, when that is not below the one this writer was sent under.
+    /// Epoch recorded on the volume by the writer that fenced this one off. It is at least the epoch of this writer.
+    /// `None` if this writer was not fenced off.
     #[serde(default, deserialize_with = "lenient")]
     pub overtaken_by: Option<u64>,
-    /// What was done, as far as the verb tells.
+    /// Results that the verb reports.
     #[serde(flatten)]
     pub details: CommandDetails,
     #[serde(default)]
     init: Option<Value>,
 }
 
-/// What a restore, a compaction, a copy or a verification tells of itself. Each tells a part; what is absent was not told,
-/// and what has another shape than here was told by another version and is left out.
+/// Results of a restore, compaction, copy or verification.
+///
+/// Each verb reports some of the fields; the others are `None`. A field of an unexpected type comes from another version
+/// and is `None` as well.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandDetails {
-    /// The newest revision of the state that was restored, written or checked.
+    /// Newest revision of the state that was restored, written or verified.
     #[serde(default, deserialize_with = "lenient")]
     pub revision: Option<i64>,
-    /// The revision etcd begins with: higher when revisions were raised.
+    /// Revision etcd starts with: higher than `revision` after `--bump-revision`.
     #[serde(default, deserialize_with = "lenient")]
     pub start_revision: Option<i64>,
-    /// The revision a backup reaches, of a dry run.
+    /// Revision the backup reaches, as reported by a dry run.
     #[serde(default, deserialize_with = "lenient")]
     pub reaches: Option<i64>,
-    /// The identity of the restored cluster, as etcd prints it.
+    /// Id of the restored cluster in hexadecimal, as etcd prints it.
     #[serde(default, deserialize_with = "lenient")]
     pub cluster_id: Option<String>,
-    /// The full snapshot that was read.
+    /// Name of the full snapshot that was read.
     #[serde(default, deserialize_with = "lenient")]
     pub base: Option<String>,
-    /// The full snapshot that was written.
+    /// Name of the full snapshot that was written.
     #[serde(default, deserialize_with = "lenient")]
     pub snapshot: Option<String>,
-    /// The data directory that was used instead of the backup.
+    /// Data directory that was used instead of the backup.
     #[serde(default, deserialize_with = "lenient")]
     pub from_data_dir: Option<String>,
-    /// What came of the comparison with a live etcd: `equal <HashKV>` or `compacted <HashKV>`.
+    /// Result of the comparison with a live etcd: `equal <HashKV>` or `compacted <HashKV>`.
     #[serde(default, deserialize_with = "lenient")]
     pub hash_kv: Option<String>,
-    /// How long it took.
+    /// Duration in seconds.
     #[serde(default, deserialize_with = "lenient")]
     pub seconds: Option<f64>,
 }
 
-/// A detail of another shape does not make the verdict unreadable.
+/// Reads a value of an unexpected type as `None`: the verdict must stay readable if a detail is not.
 fn lenient<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -71,46 +74,46 @@ where
     Ok(value.and_then(|value| serde_json::from_value(value).ok()))
 }
 
-/// Why a termination message says nothing.
+/// Error of parsing a termination message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TerminationMessageError {
-    /// It is not a message of `mainstay-restorer`: the end of a log, or what is left of a message that was cut.
-    #[error("the termination message is no verdict: {beginning:?}")]
+    /// The text was not written by `mainstay-restorer`: the end of a log, or a truncated message.
+    #[error("termination message is not a verdict: {beginning:?}")]
     Invalid {
-        /// How it begins.
+        /// First characters of the message.
         beginning: String,
-        /// What the parser said.
+        /// Error of the JSON parser.
         source: serde_json::Error,
     },
-    /// Another verb left it.
-    #[error("the termination message {verdict:?} holds no report of init")]
+    /// The message was written by another verb than `init`.
+    #[error("termination message with verdict {verdict:?} contains no init report")]
     NoInitReport {
-        /// Its word.
+        /// Verdict of the message.
         verdict: String,
     },
-    /// A newer program left it.
+    /// The message was written by a newer restorer.
     #[error(
-        "the report of init has version {version}, and {} is the newest one known here",
+        "init report has version {version}, but the newest supported version is {}",
         InitReport::VERSION
     )]
     UnsupportedVersion {
-        /// Its version.
+        /// Version of the report.
         version: u64,
     },
-    /// Its version is known and its content is not.
-    #[error("the report of init cannot be read")]
+    /// The version is supported, but the content is invalid.
+    #[error("failed to parse the init report")]
     InvalidInitReport {
-        /// What the parser said.
+        /// Error of the JSON parser.
         source: serde_json::Error,
     },
 }
 
-/// How much of a foreign message an error shows.
+/// Characters of a foreign message that an error quotes.
 const MAX_EXCERPT_CHARS: usize = 80;
 
 impl TerminationMessage {
-    /// Reads a termination message.
+    /// Parses a termination message.
     pub fn parse(text: &str) -> Result<Self, TerminationMessageError> {
         serde_json::from_str(text).map_err(|source| TerminationMessageError::Invalid {
             beginning: text.chars().take(MAX_EXCERPT_CHARS).collect(),
@@ -118,13 +121,14 @@ impl TerminationMessage {
         })
     }
 
-    /// The report of `mainstay-restorer init`.
+    /// Returns the report of `mainstay-restorer init`, or an error for messages of other verbs and newer versions.
     pub fn init_report(&self) -> Result<InitReport, TerminationMessageError> {
         let Some(report) = &self.init else {
             return Err(TerminationMessageError::NoInitReport {
                 verdict: self.verdict.clone(),
             });
         };
+        // The version is checked before the rest is parsed: a newer report may have another shape.
         match report.get("version").and_then(Value::as_u64) {
             Some(version) if version > u64::from(InitReport::VERSION) => {
                 Err(TerminationMessageError::UnsupportedVersion { version })
@@ -158,7 +162,7 @@ mod tests {
     fn what_init_says_is_what_is_read() {
         let text = json!({
             "verdict": "restore-required",
-            "reason": "there is no data",
+            "reason": "data of member etcd-main-0 is missing",
             "init": sample_report(),
         });
         let message = TerminationMessage::parse(&text.to_string()).unwrap();
@@ -217,15 +221,15 @@ mod tests {
     #[test]
     fn by_whom_a_writer_was_overtaken_is_read_where_it_is_told() {
         let read = |text: &str| TerminationMessage::parse(text).unwrap().overtaken_by;
-        let told = r#"{"verdict": "in-use", "reason": "no", "overtakenBy": 1800000000}"#;
-        assert_eq!(read(told), Some(1_800_000_000));
-        for silent in [
+        let reported = r#"{"verdict": "in-use", "reason": "no", "overtakenBy": 1800000000}"#;
+        assert_eq!(read(reported), Some(1_800_000_000));
+        for absent in [
             r#"{"verdict": "in-use"}"#,
             r#"{"verdict": "in-use", "overtakenBy": null}"#,
             r#"{"verdict": "in-use", "overtakenBy": -1}"#,
             r#"{"verdict": "in-use", "overtakenBy": "somebody"}"#,
         ] {
-            assert_eq!(read(silent), None, "{silent}");
+            assert_eq!(read(absent), None, "{absent}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads a delta to its last byte and notes which revisions it really holds.
+//! Reads a delta to its last byte and records which revisions it contains.
 
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
@@ -11,33 +11,32 @@ use mainstay_ids::Revision;
 use super::ObjectReadOptions;
 use crate::rebuild::{RebuildError, StopPoint};
 
-/// Runs of revisions noted; etcd's revisions are dense, so a sound delta is one run.
+/// Limit of recorded runs of revisions; revisions of etcd are dense, so an intact delta is one run.
 const MAX_RUNS: usize = 64;
 
-/// What a delta proved to hold.
+/// Verified content of a delta.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeltaSpan {
-    /// First and last revision of each run without a hole, ascending. With more holes than
-    /// anything real has, the runs behind the 64th are left out: they are beyond reach anyway.
+    /// First and last revision of each run without a gap, ascending. Runs after the 64th are left out: a restore cannot
+    /// get past the gaps before them.
     pub runs: Vec<(Revision, Revision)>,
-    /// Events read.
     pub events: u64,
-    /// Bytes inside.
+    /// Decompressed size.
     pub bytes: u64,
-    /// When the first event was recorded, as written.
+    /// Time of the first event, as stored.
     pub first_time: String,
-    /// When the last event was recorded, as written.
+    /// Time of the last event, as stored.
     pub last_time: String,
-    /// The first revision recorded later than the moment asked for.
+    /// First revision recorded later than the requested time.
     pub first_later: Option<Revision>,
-    /// The first revision without a usable time, where a moment was asked for.
+    /// First revision without a valid time, if a time was requested.
     pub first_untimed: Option<Revision>,
 }
 
 /// Reads a delta and compares its hash.
 ///
 /// # Errors
-/// As a rebuild that uses this delta: the object, and where it is damaged.
+/// The error of a rebuild that uses this delta, with the object and the offset of the damage.
 pub fn check_delta(
     object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
@@ -68,7 +67,7 @@ pub fn check_delta(
 }
 
 impl DeltaSpan {
-    /// First and last revision, if there is any event.
+    /// Returns the first and last revision; `None` without events.
     pub fn revisions(&self) -> Option<(Revision, Revision)> {
         Some((self.runs.first()?.0, self.runs.last()?.1))
     }
@@ -80,6 +79,7 @@ impl DeltaSpan {
         }
         self.events += 1;
         let is_new = self.runs.last().is_none_or(|(_, last)| *last != revision);
+        // Events of one revision are one transaction: the first one decides for all.
         if is_new && let StopPoint::Time(wanted) = stop {
             match parse_time(event.time) {
                 Ok(time) if time > wanted => self.first_later = self.first_later.or(Some(revision)),

@@ -1,4 +1,4 @@
-//! Reads a full snapshot to its last byte: inflate, hash, outline.
+//! Reads a full snapshot to its last byte: decompresses it, compares its hash and finds its revision.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -12,31 +12,30 @@ use super::ObjectReadOptions;
 use super::outline::{Outline, OutlineError};
 use crate::rebuild::{HashCheck, RebuildError, ObjectSource};
 
-/// Bytes handled at once.
+/// Read size in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Length of the hash behind a snapshot.
+/// Length of the SHA-256 that follows the database in a snapshot.
 const HASH_LEN: usize = 32;
-/// A snapshot is a whole number of these, and the hash.
+/// etcd writes a database in multiples of this size, so a remainder of [`HASH_LEN`] means that a hash follows.
 const SECTOR_BYTES: u64 = 512;
-/// One pass finds the revision of every database etcd writes; a root bucket of several pages needs
-/// one more for each of them.
+/// Limit of reading the stream again. One pass suffices for every database etcd writes; a root bucket of several pages
+/// needs one more for each of them.
 const MAX_PASSES: usize = 16;
 
-/// A full snapshot that was read whole.
+/// A full snapshot that was read completely.
 #[derive(Debug)]
 pub struct CheckedFull {
-    /// Bytes inside, without the hash.
+    /// Size of the database without the hash.
     pub bytes: u64,
-    /// A hash was there, and right.
+    /// Whether the snapshot has a hash; if so, it was compared.
     pub is_hashed: bool,
-    /// What was kept of the database.
     pub outline: Outline,
 }
 
 /// Reads a full snapshot and compares its hash.
 ///
 /// # Errors
-/// As a rebuild from this snapshot: the object, and where it is damaged.
+/// The error of a rebuild from this snapshot, with the object and the offset of the damage.
 pub fn check_full(
     object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
@@ -45,10 +44,10 @@ pub fn check_full(
     scan_full(object, stored, options, Outline::new(&BTreeSet::new()))
 }
 
-/// Reads a full snapshot and finds where its database stands, in as many passes as that takes.
+/// Reads a full snapshot and the facts of its database, in as many passes as needed.
 ///
 /// # Errors
-/// As [`full`], and a database that cannot be read.
+/// As [`full`]; also if the database is invalid.
 pub fn check_full_with_facts(
     object: &SnapshotObject,
     sources: &dyn ObjectSource,
@@ -64,6 +63,7 @@ pub fn check_full_with_facts(
         let source = match full.outline.facts() {
             Ok(facts) => return Ok((full, facts)),
             Err(OutlineError::PageNotKept { page }) => {
+                // A page that is missing although it was kept means that the tree has a loop.
                 if keep.len() < MAX_PASSES && keep.insert(page) {
                     continue;
                 }
@@ -127,7 +127,8 @@ fn scan_full(
     }
 }
 
-/// Hashes and outlines everything but the last 32 bytes, which may be the hash.
+/// Hashes and outlines everything but the last 32 bytes, which may be the hash: the end of a stream is known only when it
+/// is reached.
 struct FullScanner {
     hash: Sha256,
     outline: Outline,
@@ -155,6 +156,7 @@ impl FullScanner {
         let name = || object.name.to_string();
         let bytes = self.received;
         match bytes % SECTOR_BYTES {
+            // No hash follows, so the held bytes are the end of the database.
             0 if bytes > 0 && check == HashCheck::Skipped => {
                 let held = std::mem::take(&mut self.trailer);
                 self.update(&held)

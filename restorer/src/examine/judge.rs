@@ -1,4 +1,4 @@
-//! What a chain whose objects were all read can give: the same answer a rebuild would come to.
+//! Computes the revision that a chain of verified objects reaches, with the same result as a rebuild.
 
 use mainstay_archive::chain::SnapshotChain;
 use mainstay_ids::Revision;
@@ -7,22 +7,21 @@ use mainstay_mvcc::DatabaseStatus;
 use super::DeltaSpan;
 use crate::rebuild::{RebuildError, StopPoint};
 
-/// The state a chain leads to.
+/// The state that a chain reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReachedState {
-    /// Its revision.
     pub revision: Revision,
-    /// The revision the full snapshot really holds.
+    /// Revision of the database in the full snapshot, which may be newer than its name.
     pub base_revision: Revision,
-    /// Older revisions cannot be read.
+    /// Oldest readable revision; `None` if the database was never compacted.
     pub compact_revision: Option<Revision>,
 }
 
-/// Follows the revisions from the base over the deltas, whose spans are given in the chain's order.
+/// Follows the revisions from the base through the deltas, whose spans are given in the order of the chain.
 ///
 /// # Errors
-/// What a rebuild would refuse: a gap, a chain too short, a base compacted beyond the target. And
-/// what it could not notice: a chain that ends before its names say.
+/// The errors of a rebuild: a gap, a chain that ends before the target or before its names promise, a base compacted
+/// beyond the target.
 pub fn check_chain(
     chain: &SnapshotChain,
     facts: &DatabaseStatus,
@@ -55,6 +54,7 @@ pub fn check_chain(
         base_revision: holds,
         compact_revision,
     };
+    // The base is newer than the target: a restore removes its newer rows, if compaction left the older ones.
     if let Some(wanted) = target.filter(|wanted| *wanted < holds) {
         if let Some(compact) = compact_revision.filter(|compact| wanted < *compact) {
             return Err(RebuildError::Compacted {
@@ -70,6 +70,7 @@ pub fn check_chain(
     if let (Some((first, object)), Some((last, _))) = (walk.first, walk.position)
         && last > holds
     {
+        // Only a base newer than its name fills a gap before the first delta.
         if first > holds.next() {
             return Err(gap_error(holds, first, base, object));
         }
@@ -104,11 +105,11 @@ fn gap_error(newest: Revision, resumes: Revision, after: String, before: String)
 struct RevisionWalk<'a> {
     chain: &'a SnapshotChain,
     stop: StopPoint,
-    /// First revision taken from a delta, and the delta.
+    /// First revision used from a delta, and the name of the delta.
     first: Option<(Revision, String)>,
-    /// Last revision taken, and the ordinal of its delta.
+    /// Last revision used, and the ordinal of its delta.
     position: Option<(Revision, usize)>,
-    /// The first revision behind the target.
+    /// First revision after the target.
     stopped_before: Option<Revision>,
 }
 
@@ -126,6 +127,7 @@ impl RevisionWalk<'_> {
         let complete = self.position.map(|(revision, _)| revision);
         let start = link.object.name.start;
         for &(first, last) in &span.runs {
+            // A transaction might be split between two objects, and half of it be skipped as a duplicate.
             if first < start && complete.is_some_and(|complete| first <= complete) {
                 let object = self.object_name(ordinal);
                 return Err(RebuildError::RevisionBeforeName {
@@ -136,7 +138,7 @@ impl RevisionWalk<'_> {
             }
             let new = complete.map_or(first, |complete| first.max(complete.next()));
             if new > last {
-                continue; // there already
+                continue; // already in an earlier delta
             }
             let end = self.cut_at_target(span, new, last, ordinal)?;
             if end >= new {
@@ -149,7 +151,7 @@ impl RevisionWalk<'_> {
         Ok(())
     }
 
-    /// The last revision of `new..=last` that belongs to the target.
+    /// Returns the last revision of `new..=last` that belongs to the target.
     fn cut_at_target(
         &mut self,
         span: &DeltaSpan,
@@ -157,23 +159,23 @@ impl RevisionWalk<'_> {
         last: Revision,
         ordinal: usize,
     ) -> Result<Revision, RebuildError> {
-        let behind = match self.stop {
+        let after_target = match self.stop {
             StopPoint::End => None,
             StopPoint::Revision(wanted) => (last > wanted).then(|| new.max(wanted.next())),
-            // Events are recorded in order: behind the first later one all are later.
+            // Events are recorded in order: after the first later one all are later.
             StopPoint::Time(_) => span
                 .first_later
                 .map(|later| later.max(new))
                 .filter(|later| *later <= last),
         };
-        let end = behind.map_or(last, Revision::previous);
+        let end = after_target.map_or(last, Revision::previous);
         if let Some(revision) = span.first_untimed.filter(|at| (new..=end).contains(at)) {
             return Err(RebuildError::MissingTime {
                 object: self.object_name(ordinal),
                 revision,
             });
         }
-        self.stopped_before = behind;
+        self.stopped_before = after_target;
         Ok(end)
     }
 

@@ -1,17 +1,16 @@
-//! Reads whole objects of a backup and proves them, with no disk for what is inside.
+//! Reads and verifies whole objects of a backup without storing their content on disk.
 //!
 //! ```text
-//! stored bytes ─ inflate ─┬ full  ─ hash ─ outline ─► where its database stands
-//!                         └ delta ─ hash ─ events ──► the revisions it really holds
+//! stored bytes ─ inflate ─┬ full  ─ hash ─ outline ─► revision of its database
+//!                         └ delta ─ hash ─ events ──► revisions it contains
 //! facts of all objects of a chain ─► judge ─► the revision reached, or what is missing
 //! ```
 //!
-//! **Comes in**: an object and its stored bytes. **Goes out**: what it proved to hold, or the same
-//! [`RebuildError`](crate::rebuild::RebuildError) a restore of it would end with.
+//! The result is the verified content, or the same [`RebuildError`](crate::rebuild::RebuildError) that a restore of the
+//! object ends with.
 //!
-//! **Holds**: an object is read to its last byte; compression, length and hash are right, or it is an
-//! error that names object and place. Memory is a constant for a delta, and six thousandths of the
-//! database for a full snapshot ([`Outline`]).
+//! Invariants: an object is read to its last byte. An error in compression, length or hash names object and
+//! offset. Memory is constant for a delta, and 0.6 % of the database for a full snapshot ([`Outline`]).
 
 mod delta;
 mod full;
@@ -27,13 +26,13 @@ use std::num::NonZeroUsize;
 
 use crate::rebuild::{HashCheck, StopPoint};
 
-/// How objects are read.
+/// Options of reading objects.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectReadOptions {
-    /// What to do about a full snapshot without a hash.
+    /// Whether a full snapshot without a hash is accepted.
     pub hash_check: HashCheck,
-    /// Where the chain is to stop; a moment makes deltas look at the times of their events.
+    /// Where the chain stops; only with a time are the times of events parsed.
     pub stop: StopPoint,
-    /// Threads that may inflate one full snapshot.
+    /// Threads that decompress one full snapshot.
     pub threads: NonZeroUsize,
 }

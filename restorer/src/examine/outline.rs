@@ -1,22 +1,22 @@
-//! Finds where a database stands while it streams by.
+//! Finds the revision of a database while it is streamed, without storing it.
 //!
 //! ```text
-//! pieces ─► each page: header ─► last element ─► last row or last child      24 bytes a page
-//!           first bytes (metas), root page, pages asked for ───────────────► kept whole
+//! chunks ─► each page: header ─► last element ─► last row or last child      24 bytes a page
+//!           first bytes (metas), root page, requested pages ───────────────► kept whole
 //! at the end: root ─► bucket `key` ─► last child ─► … ─► last row; bucket `meta` ─► compaction
 //! ```
 //!
-//! Which page is in use is known only at the end, since a page may lie before or behind the one that
-//! points to it, and pages no longer in use keep their old content. So every page that looks like a
-//! branch or a leaf leaves a trace, and only those on the way from the root are believed. A stale
-//! header may claim overflow pages that were given away since; nothing is skipped on its word.
+//! Which pages are in use is known only at the end: a page may lie before or after the one that points to it, and free
+//! pages keep their old content. So every page that looks like a branch or a leaf leaves a trace, and only traces
+//! on the path from the root are used. A stale header may claim overflow pages that are reused by now, so no page is
+//! skipped because of it.
 //!
-//! The traces then play a database: [`Outline`] answers the engine's reads with pages that have their
-//! last element only, which is all that a walk to the last row looks at. Where the engine wants a page
-//! of which that is not enough (a root bucket of several pages, a `meta` bucket with pages of its own),
-//! the error says which, and another pass keeps it whole.
+//! The traces then serve as a database: [`Outline`] answers reads of the engine with pages that have only their last
+//! element, which is all that the path to the last row needs. If the engine reads a page for which this is not enough (a
+//! root bucket of several pages, a `meta` bucket with its own pages), the error names the page, and another pass keeps
+//! it whole.
 //!
-//! Memory: 24 bytes for each page (six thousandths of the file), and the pages kept whole.
+//! Memory: 24 bytes per page (0.6 % of the file), and the pages kept whole.
 
 mod view;
 
@@ -31,41 +31,40 @@ use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey};
 
 use self::view::{FileWindow, u16_at, u32_at, u64_at};
 
-/// Enough to find both meta pages whatever the page size.
+/// Contains both meta pages for every page size.
 const FIRST_BYTES: usize = 2 * MAX_PAGE_SIZE as usize;
-/// Bytes of a page header, and of an element.
+/// Size of a page header, and of an element.
 const HEADER_BYTES: usize = 16;
-/// Where the key of a lone element lies, counted from the element.
+/// Offset of the key of a single element, relative to the element.
 const KEY_OFFSET: u32 = 16;
-/// Length of the key of a row that is no delete.
+/// Length of the key of a row that is not a tombstone.
 const ROW_KEY_BYTES: u32 = 17;
-/// The longest bytes looked at in one go: a revision key with its mark.
+/// Longest single read: a revision key with the mark of a tombstone.
 const MAX_READ_BYTES: usize = 18;
-/// The most that is kept of one page: far more than the root of ten buckets can be.
+/// Limit of a page kept whole: far more than the root of ten buckets needs.
 const MAX_WHOLE_PAGE_BYTES: u64 = 16 << 20;
-/// Traces come in blocks of this many, so that growing never copies them.
+/// Traces per block; blocks avoid copying all traces when the list grows.
 const TRACES_PER_BLOCK: usize = 16 << 10;
 
 const BRANCH_FLAG: u16 = 0x01;
 const LEAF_FLAG: u16 = 0x02;
 const BUCKET_FLAG: u32 = 0x01;
 
-/// Why an outline does not tell where its database stands.
+/// Error of reading the facts from an outline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutlineError {
-    /// A page was needed of which too little was kept: pass the stream again and ask for it.
+    /// Too little of a needed page was kept: read the stream again and keep the page whole.
     #[error("page {page} was not kept")]
     PageNotKept {
-        /// Which page.
         page: PageId,
     },
-    /// The database is damaged, or not one of etcd.
+    /// The database is damaged, or not a database of etcd.
     #[error(transparent)]
     Facts(#[from] DatabaseStatusError),
 }
 
-/// How a page ends.
+/// Last element of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastElement {
     /// A branch whose last child is this page.
@@ -82,7 +81,7 @@ struct Trace {
     last: LastElement,
 }
 
-/// A few bytes that are yet to come.
+/// A read of bytes that have not arrived yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PendingRead {
     offset: u64,
@@ -94,7 +93,7 @@ struct PendingRead {
 enum PendingReadKind {
     /// The last element of a branch.
     BranchElement,
-    /// The last element of a leaf that ends at this byte of the file.
+    /// The last element of a leaf that ends at this offset of the file.
     LeafElement { end: u64 },
     /// The last key of a leaf.
     Key { len: usize },
@@ -109,13 +108,13 @@ impl PendingReadKind {
     }
 }
 
-/// What is kept of a database that streams by.
+/// The kept parts of a streamed database.
 #[derive(Debug)]
 pub struct Outline {
     first_bytes: Vec<u8>,
     meta: Option<Meta>,
     length: u64,
-    /// The last bytes of the pieces so far, and where the first of them lies.
+    /// Last bytes of the stream so far; the next field is the offset of the first.
     window: Vec<u8>,
     window_start: u64,
     next_page: u64,
@@ -126,7 +125,7 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// An outline that keeps the given pages whole, besides the root.
+    /// Creates an outline that keeps the given pages whole, besides the root.
     pub fn new(keep: &BTreeSet<PageId>) -> Self {
         Self {
             first_bytes: Vec::new(),
@@ -142,10 +141,10 @@ impl Outline {
         }
     }
 
-    /// Takes the next bytes of the file.
+    /// Processes the next bytes of the file.
     ///
     /// # Errors
-    /// Both meta pages are damaged: nothing behind them can be found.
+    /// Both meta pages are damaged: without the page size nothing after them can be parsed.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), BboltError> {
         self.length += chunk.len() as u64;
         if self.meta.is_some() {
@@ -162,10 +161,10 @@ impl Outline {
         Ok(())
     }
 
-    /// The whole file was pushed: where does its database stand?
+    /// Reads the facts of the database after the whole file was pushed.
     ///
     /// # Errors
-    /// [`OutlineError`]; what a reader of the file itself would find, or a page to ask for.
+    /// The error of reading the file itself, or the page that must be kept whole.
     pub fn facts(&mut self) -> Result<DatabaseStatus, OutlineError> {
         if self.meta.is_none() {
             self.read_meta().map_err(DatabaseStatusError::from)?;
@@ -180,7 +179,7 @@ impl Outline {
         }
     }
 
-    /// The metas are there: everything after them can be told apart.
+    /// Parses the meta pages, which give the page size and the root.
     fn read_meta(&mut self) -> Result<(), BboltError> {
         let meta = Meta::from_first_bytes(&self.first_bytes)?;
         self.whole_pages.entry(meta.root).or_default();
@@ -199,13 +198,14 @@ impl Outline {
             bytes: &window,
             start: self.window_start,
         };
-        while let Some(Reverse(ask)) = self.pending.peek().copied() {
-            if !self.try_read(ask, &view) {
+        while let Some(Reverse(read)) = self.pending.peek().copied() {
+            if !self.try_read(read, &view) {
                 break;
             }
             self.pending.pop();
         }
         let page_size = u64::from(meta.page_size);
+        // Pages after the high-water mark do not belong to the database.
         while self.next_page < meta.high_water.0
             && let Some(header) = view.get(self.next_page.saturating_mul(page_size), HEADER_BYTES)
         {
@@ -214,7 +214,7 @@ impl Outline {
         }
         self.collect_whole_pages(page_size, &view);
         self.window = window;
-        // Whatever could not be answered begins in the last bytes.
+        // A read that could not be served starts in the last bytes, so they are enough.
         let spent = self.window.len().saturating_sub(MAX_READ_BYTES);
         self.window.drain(..spent);
         self.window_start += spent as u64;
@@ -229,6 +229,7 @@ impl Outline {
         ) else {
             return;
         };
+        // A page stores its own id, so bytes inside an overflow page rarely pass for a header.
         if id != page.0 || (flags != BRANCH_FLAG && flags != LEAF_FLAG) {
             return;
         }
@@ -246,31 +247,31 @@ impl Outline {
         }
     }
 
-    fn request_read(&mut self, ask: PendingRead, view: &FileWindow<'_>) {
-        if !self.try_read(ask, view) {
-            self.pending.push(Reverse(ask));
+    fn request_read(&mut self, read: PendingRead, view: &FileWindow<'_>) {
+        if !self.try_read(read, view) {
+            self.pending.push(Reverse(read));
         }
     }
 
-    /// `false` when the bytes are not there yet.
-    fn try_read(&mut self, ask: PendingRead, view: &FileWindow<'_>) -> bool {
-        let Some(bytes) = view.get(ask.offset, ask.kind.len()) else {
+    /// Returns `false` if the bytes have not arrived yet.
+    fn try_read(&mut self, read: PendingRead, view: &FileWindow<'_>) -> bool {
+        let Some(bytes) = view.get(read.offset, read.kind.len()) else {
             return false;
         };
-        match ask.kind {
+        match read.kind {
             PendingReadKind::BranchElement => {
                 if let Some(child) = u64_at(bytes, 8) {
-                    self.add_trace(ask.page, LastElement::Child(PageId(child)));
+                    self.add_trace(read.page, LastElement::Child(PageId(child)));
                 }
             }
             PendingReadKind::LeafElement { end } => {
-                if let Some(key) = locate_last_key(ask, bytes, end) {
+                if let Some(key) = locate_last_key(read, bytes, end) {
                     self.request_read(key, view);
                 }
             }
             PendingReadKind::Key { .. } => {
                 if let Ok(row) = RevisionKey::decode(bytes) {
-                    self.add_trace(ask.page, LastElement::Row(row.main));
+                    self.add_trace(read.page, LastElement::Row(row.main));
                 }
             }
         }
@@ -288,11 +289,11 @@ impl Outline {
         self.traces.push(block);
     }
 
-    /// Appends what the window has of the pages that are kept whole.
+    /// Appends the bytes of the window that belong to pages kept whole.
     fn collect_whole_pages(&mut self, page_size: u64, view: &FileWindow<'_>) {
         for (page, kept) in &mut self.whole_pages {
             let start = page.0.saturating_mul(page_size);
-            // Once for the page, and once more when its header has told of overflow pages.
+            // Once for the page, and once more for the overflow pages its header claims.
             for _ in 0..2 {
                 let pages = u64::from(u32_at(kept, 12).unwrap_or(0)) + 1;
                 let wanted = pages.saturating_mul(page_size).min(MAX_WHOLE_PAGE_BYTES);
@@ -303,6 +304,7 @@ impl Outline {
     }
 
     fn last_element(&self, page: PageId) -> Option<LastElement> {
+        // A linear search suffices: only the few pages on the path to the last row are looked up.
         let mut traces = self.traces.iter().flatten();
         traces
             .find(|trace| trace.page == page)
@@ -310,7 +312,7 @@ impl Outline {
     }
 }
 
-/// Where the last key of a leaf lies, if it can be a revision.
+/// Returns the read of the last key of a leaf, if it can be a revision.
 fn locate_last_key(element: PendingRead, bytes: &[u8], end: u64) -> Option<PendingRead> {
     let (flags, position) = (u32_at(bytes, 0)?, u32_at(bytes, 4)?);
     let len = usize::try_from(u32_at(bytes, 8)?).ok()?;
@@ -325,7 +327,7 @@ fn locate_last_key(element: PendingRead, bytes: &[u8], end: u64) -> Option<Pendi
     })
 }
 
-/// The engine reads metas in a few bytes, and pages whole.
+/// Serves the reads of the engine: metas in a few bytes, pages whole.
 impl ReadAt for Outline {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         if buffer.len() < MIN_PAGE_SIZE as usize {
@@ -368,7 +370,7 @@ fn write_last_element_page(page: PageId, end: LastElement, buffer: &mut [u8]) ->
     match end {
         LastElement::Child(child) => {
             bytes.extend_from_slice(&behind_element);
-            bytes.extend_from_slice(&0u32.to_le_bytes()); // nobody compares keys on the way down
+            bytes.extend_from_slice(&0u32.to_le_bytes()); // the path to the last row compares no keys
             bytes.extend_from_slice(&child.0.to_le_bytes());
         }
         LastElement::Row(revision) => RevisionKey::first_of(revision).with_encoded(|key| {

@@ -1,4 +1,4 @@
-//! How each error of the layers below ends.
+//! The verdict of each error of the layers below.
 
 use std::io;
 
@@ -15,6 +15,7 @@ use crate::rebuild::compare::CompareError;
 use crate::rebuild::finish::FinishError;
 
 pub(crate) fn classify_io_error(error: &io::Error) -> ExitVerdict {
+    // Streams carry errors of the store inside io::Error: unwrap them, so that an outage is not reported as damage.
     if let Some(store) = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<StoreError>())
@@ -28,7 +29,7 @@ pub(crate) fn classify_io_error(error: &io::Error) -> ExitVerdict {
     }
 }
 
-/// The disk's fault, or that of the bytes on it.
+/// Tells failures of the disk from invalid content.
 pub(crate) fn classify_database_error(error: &BboltError) -> ExitVerdict {
     match error {
         BboltError::Read { .. } | BboltError::Write { .. } | BboltError::Sync { .. } => {
@@ -58,6 +59,7 @@ impl Classify for RebuildError {
             | Self::RevisionBeforeName { .. } => ExitVerdict::DamagedBackup,
             Self::Write { .. } | Self::Scratch { .. } => ExitVerdict::Disk,
             Self::Database { source } => classify_database_error(source),
+            // The objects are intact, but they do not contain the requested state.
             Self::MissingTime { .. } | Self::Gap { .. } | Self::ChainTooShort { .. } | Self::Compacted { .. } => {
                 ExitVerdict::Incomplete
             }
@@ -68,12 +70,12 @@ impl Classify for RebuildError {
     fn next_step(&self) -> Option<String> {
         match self.verdict() {
             ExitVerdict::DamagedBackup => Some(
-                "`mainstay-restorer list` shows the chains; `--from <Full-…>` starts from another \
-                 full snapshot, `--to-revision` stops before the damage"
+                "run `mainstay-restorer list` to see the chains; restore from another full snapshot with \
+                 `--from <Full-…>`, or stop before the damage with `--to-revision`"
                     .into(),
             ),
             ExitVerdict::Disk => Some(
-                "free space on the volume and run the same command again: nothing was changed"
+                "free space on the volume and run the same command again; nothing was changed"
                     .into(),
             ),
             _ => None,
@@ -96,7 +98,7 @@ impl Classify for StoreOpenError {
     }
 
     fn next_step(&self) -> Option<String> {
-        Some("check --storage-provider and the credential files it needs".into())
+        Some("check --storage-provider and its credential files".into())
     }
 }
 
@@ -125,10 +127,11 @@ impl Classify for SwapError {
     fn verdict(&self) -> ExitVerdict {
         match self {
             Self::DatabaseInUse { .. } | Self::Busy { .. } => ExitVerdict::InUse,
+            // A rename cannot replace such a path, so the command line is wrong.
             Self::InvalidTarget { .. } | Self::NotADirectory { .. } | Self::MountPoint { .. } => {
                 ExitVerdict::Usage
             }
-            // The new directory is in place: neither unchanged nor a matter of space.
+            // The new directory is already in place: `disk` would promise that nothing was changed.
             Self::Ambiguous { .. } | Self::AfterSwap { .. } => ExitVerdict::Failed,
             Self::Lock(error) => error.verdict(),
             _ => ExitVerdict::Disk,
@@ -144,7 +147,7 @@ impl Classify for VolumeFenceError {
         }
     }
 
-    /// The epoch that whoever holds the lock has to go above.
+    /// Epoch recorded on the volume: the controller must start the next writer with a higher one.
     fn details(&self) -> Value {
         match self {
             Self::Superseded {
@@ -174,6 +177,7 @@ impl Classify for CompareError {
     fn verdict(&self) -> ExitVerdict {
         match self {
             Self::Open { source } => classify_database_error(source),
+            // The backup ends before the revision of the hash.
             Self::Hash {
                 source: HashError::FutureRevision { .. },
             } => ExitVerdict::Incomplete,

@@ -1,7 +1,7 @@
-//! Inflates the deltas ahead of their use: a few worker threads, each with a bounded queue.
+//! Prefetches and decompresses deltas on a few worker threads, each with a bounded queue.
 //!
-//! Worker `w` of `n` takes the deltas `w`, `w + n`, `w + 2n`, …; the reader takes them in order, so
-//! each worker is at most one queue ahead. Memory: workers × queue.
+//! Worker `w` of `n` reads the deltas `w`, `w + n`, `w + 2n`, …; the consumer reads them in order, so each worker is at
+//! most one queue ahead. Memory: workers × queue.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,9 +12,9 @@ use mainstay_archive::compression::open_decoder;
 use super::RebuildContext;
 use super::error::RebuildError;
 
-/// Bytes of one piece in a queue.
+/// Size of a chunk in a queue.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Pieces in a queue: 4 MiB, a few milliseconds of inflating.
+/// Chunks in a queue: 4 MiB, a few milliseconds of decompressing.
 const QUEUE_CHUNKS: usize = 16;
 
 enum DeltaChunk {
@@ -30,7 +30,6 @@ pub(crate) struct DeltaPrefetcher {
 }
 
 impl DeltaPrefetcher {
-    /// Starts the workers.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         job: &'scope RebuildContext<'scope>,
@@ -47,7 +46,7 @@ impl DeltaPrefetcher {
         Self { queues, next: 0 }
     }
 
-    /// The decompressed stream of the next delta.
+    /// Returns the decompressed stream of the next delta.
     pub(crate) fn next_delta(&mut self) -> DeltaStream<'_> {
         let at = self.next % self.queues.len().max(1);
         self.next += 1;
@@ -78,7 +77,7 @@ fn run_worker(
     }
 }
 
-/// `Ok(false)` when nobody wants the rest.
+/// Sends the decompressed chunks of a delta; `Ok(false)` if the consumer does not need the rest.
 fn inflate_delta(
     job: &RebuildContext<'_>,
     object: &mainstay_archive::catalogue::SnapshotObject,
@@ -139,6 +138,7 @@ impl Read for DeltaStream<'_> {
         if self.position == self.chunk.len() {
             let used = std::mem::take(&mut self.chunk);
             if used.capacity() > 0 {
+                // Buffers are reused; a full queue only means that one is freed instead.
                 let _ = give_back.try_send(used);
             }
             self.position = 0;
@@ -152,7 +152,7 @@ impl Read for DeltaStream<'_> {
                     self.queue = None;
                     return Err(io::Error::other(error));
                 }
-                Err(_) => return Err(io::Error::other("the inflating thread ended")),
+                Err(_) => return Err(io::Error::other("decompression thread ended without a result")),
             }
         }
         let rest = self.chunk.get(self.position..).unwrap_or_default();

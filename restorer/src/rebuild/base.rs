@@ -1,4 +1,4 @@
-//! Receives the base snapshot: inflate, hash, write, and tell early where its pages end.
+//! Receives the base snapshot: decompresses, hashes and writes it, and announces early where its pages end.
 
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -11,16 +11,16 @@ use sha2::{Digest, Sha256};
 use super::error::RebuildError;
 use super::{HashCheck, RebuildContext};
 
-/// Bytes handled at once.
+/// Read size in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Length of the hash behind a snapshot.
+/// Length of the SHA-256 that follows the database in a snapshot.
 const HASH_LEN: usize = 32;
-/// A snapshot is a whole number of these, and the hash.
+/// etcd writes a database in multiples of this size, so a remainder of [`HASH_LEN`] means that a hash follows.
 const SECTOR_BYTES: u64 = 512;
-/// Enough to find both meta pages whatever the page size.
+/// Contains both meta pages for every page size.
 const FIRST_BYTES: usize = 2 * MAX_PAGE_SIZE as usize;
 
-/// Writes the base into the file and checks its hash. Sends its meta once the first pages are in.
+/// Writes the base into the file and compares its hash. Sends its meta page as soon as the first pages arrive.
 pub(crate) fn receive_base(job: &RebuildContext<'_>, announce: &SyncSender<Meta>) -> Result<(), RebuildError> {
     let object = &job.chain.base;
     let name = || object.name.to_string();
@@ -49,18 +49,19 @@ pub(crate) fn receive_base(job: &RebuildContext<'_>, announce: &SyncSender<Meta>
             offset: tail.received,
             source,
         })?;
-        let got = chunk.get(..count).unwrap_or_default();
+        let received = chunk.get(..count).unwrap_or_default();
         if tail.limit == 0 {
-            let first = got.get(..FIRST_BYTES.min(count)).unwrap_or_default();
+            let first = received.get(..FIRST_BYTES.min(count)).unwrap_or_default();
             let meta =
                 Meta::from_first_bytes(first).map_err(|source| RebuildError::BaseStructure {
                     object: name(),
                     source,
                 })?;
             tail.limit = meta.bytes_in_use().unwrap_or(u64::MAX);
-            let _ = announce.send(meta); // nobody listens any more: the other side has failed
+            let _ = announce.send(meta); // an error means that the receiver has failed already
         }
-        tail.push(got)?;
+        tail.push(received)?;
+        // fill() returns less than a whole chunk only at the end of the stream.
         if count < CHUNK_BYTES {
             return tail.finish(&name());
         }
@@ -81,15 +82,15 @@ fn read_full(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Writes everything but the last 32 bytes, which may be the hash, up to the high-water mark: behind
-/// it the rows of the deltas are being written.
+/// Writes everything but the last 32 bytes, which may be the hash, and only up to the high-water mark: the rows of the
+/// deltas are written after it at the same time.
 struct BaseWriter<'a> {
     job: &'a RebuildContext<'a>,
     hash: Sha256,
     trailer: Vec<u8>,
     received: u64,
     hashed: u64,
-    /// Bytes that belong to the database.
+    /// Size of the database up to the high-water mark; 0 until the meta pages are read.
     limit: u64,
 }
 
@@ -134,7 +135,7 @@ impl<'a> BaseWriter<'a> {
         Ok(())
     }
 
-    /// All of the database must have arrived.
+    /// Checks that the stream contained the whole database.
     fn check_length(&self, object: &str) -> Result<(), RebuildError> {
         if self.hashed >= self.limit {
             return Ok(());
@@ -146,6 +147,7 @@ impl<'a> BaseWriter<'a> {
     fn finish(mut self, object: &str) -> Result<(), RebuildError> {
         let object = || object.to_owned();
         match self.received % SECTOR_BYTES {
+            // No hash follows, so the held bytes are the end of the database.
             0 if self.job.options.hash_check == HashCheck::Skipped => {
                 let held = std::mem::take(&mut self.trailer);
                 self.write(&held)?;

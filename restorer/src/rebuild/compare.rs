@@ -1,4 +1,4 @@
-//! Whether a rebuilt database holds what a live etcd held: its `HashKV` at a revision, written down when it was asked.
+//! Compares a rebuilt database with a live etcd by the `HashKV` that etcd reported at a revision.
 
 use std::fs::File;
 
@@ -7,16 +7,15 @@ use mainstay_ids::{HashKv, Revision};
 use mainstay_mvcc::hash::{HashError, hash_kv_compacted};
 use serde::{Serialize, Serializer};
 
-/// What came of a comparison that found no difference.
+/// Result of a comparison that found no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashComparison {
-    /// It is what the live etcd held.
+    /// The hashes match.
     Equal(HashKv),
-    /// The backup keeps less history than the hash covers, so there is nothing to compare.
+    /// The backup is compacted beyond the history that the hash covers, so they cannot be compared.
     Compacted {
-        /// The hash that was to be found.
         expected: HashKv,
-        /// The oldest revision of the database.
+        /// Oldest revision of the database.
         oldest: Revision,
     },
 }
@@ -31,38 +30,32 @@ impl Serialize for HashComparison {
     }
 }
 
-/// A database that is not what the live etcd held, or cannot be compared.
+/// Error of the comparison.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
-    /// The file.
-    #[error("open the rebuilt database")]
+    #[error("failed to open the rebuilt database")]
     Open {
-        /// Why.
         source: BboltError,
     },
-    /// The hash.
-    #[error("compute the HashKV of the rebuilt database")]
+    #[error("failed to compute the HashKV of the rebuilt database")]
     Hash {
-        /// Why.
         source: HashError,
     },
-    /// Another hash.
     #[error(
-        "the backup is not what etcd held: its HashKV at revision {revision} is {found:08x}, that of the live etcd was \
-         {expected:08x}"
+        "backup does not match the live etcd: HashKV at revision {revision} is {found:08x} in the backup, but was \
+         {expected:08x} in etcd"
     )]
     Differs {
-        /// Of both.
         revision: Revision,
-        /// Of the backup.
+        /// Hash of the backup.
         found: u32,
-        /// Of the live etcd.
+        /// Hash of the live etcd.
         expected: u32,
     },
 }
 
-/// Compares.
+/// Compares the database with the expected hash.
 pub fn compare_hash_kv(file: &File, expected: HashKv) -> Result<HashComparison, CompareError> {
     let database = Database::open(file).map_err(|source| CompareError::Open { source })?;
     let HashKv {
@@ -77,6 +70,7 @@ pub fn compare_hash_kv(file: &File, expected: HashKv) -> Result<HashComparison, 
             found: found.hash,
             expected: expected.hash,
         }),
+        // A compacted backup is not damaged: it only has less history than the hash covers.
         Err(HashError::Compacted { oldest, .. }) => Ok(HashComparison::Compacted { expected, oldest }),
         Err(source) => Err(CompareError::Hash { source }),
     }

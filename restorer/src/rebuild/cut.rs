@@ -1,4 +1,4 @@
-//! Takes a base back to an earlier revision that is still in its history.
+//! Truncates a base to an earlier revision of its history.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,15 +12,16 @@ use super::error::RebuildError;
 use super::join::add_leases;
 use super::leases::{NewLease, new_lease};
 
-/// Drops every row newer than `wanted`, and makes leases again that were revoked since. Memory: 16
-/// bytes per user key, to find the leases.
+/// Removes every row newer than `wanted`, and creates leases again that were revoked since. Memory: 16 bytes per key, to
+/// find the leases.
 pub(crate) fn truncate_to_revision(
     job: &RebuildContext<'_>,
     facts: &DatabaseStatus,
     wanted: Revision,
-    told: &BTreeMap<LeaseId, NewLease>,
+    reported: &BTreeMap<LeaseId, NewLease>,
 ) -> Result<Vec<NewLease>, RebuildError> {
     let object = || job.chain.base.name.to_string();
+    // Compaction has removed rows that were still live at an older revision.
     if let Some(compact) = facts.compact_revision().filter(|compact| wanted < *compact) {
         let holds = facts.revision;
         return Err(RebuildError::Compacted {
@@ -31,7 +32,7 @@ pub(crate) fn truncate_to_revision(
         });
     }
     let failed = |source| RebuildError::Database { source };
-    let leases = find_live_leases(job, wanted, told).map_err(|source| RebuildError::BaseRow {
+    let leases = find_live_leases(job, wanted, reported).map_err(|source| RebuildError::BaseRow {
         object: object(),
         source,
     })?;
@@ -47,11 +48,11 @@ pub(crate) fn truncate_to_revision(
     Ok(new)
 }
 
-/// The leases that keys live at `wanted` hang on.
+/// Returns the leases of the keys that are live at `wanted`. `reported` has the TTLs found in deltas.
 fn find_live_leases(
     job: &RebuildContext<'_>,
     wanted: Revision,
-    told: &BTreeMap<LeaseId, NewLease>,
+    reported: &BTreeMap<LeaseId, NewLease>,
 ) -> Result<BTreeMap<LeaseId, NewLease>, HashError> {
     let database = Database::open(job.file)?;
     let root = database
@@ -73,11 +74,12 @@ fn find_live_leases(
             revision: row.main,
             source,
         })?;
+        // The scan goes backwards, so the first row of a key is its state at `wanted`.
         let is_newest = seen.insert(digester.digest(kv.key));
         if is_newest && !row.is_tombstone && kv.lease != LeaseId::NONE {
-            let known = told.get(&kv.lease).filter(|lease| lease.is_ttl_known);
-            let life = known.map(|lease| lease.ttl_seconds);
-            let lease = new_lease(kv.lease, life, job.options.default_lease_seconds);
+            let known = reported.get(&kv.lease).filter(|lease| lease.is_ttl_known);
+            let ttl = known.map(|lease| lease.ttl_seconds);
+            let lease = new_lease(kv.lease, ttl, job.options.default_lease_seconds);
             leases.insert(kv.lease, lease);
         }
     }

@@ -1,4 +1,4 @@
-//! Why a chain cannot be rebuilt, with the object and the place.
+//! Errors of a rebuild, with the object and the offset or revision.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use mainstay_mvcc::DatabaseStatusError;
 use mainstay_mvcc::hash::HashError;
 
 impl RebuildError {
-    /// The object that cannot be used, when there is one: another chain may do without it.
+    /// Returns the name of the unusable object, if one is to blame: another chain may not need it.
     pub fn failed_object(&self) -> Option<&str> {
         match self {
             Self::Open { object, .. }
@@ -30,184 +30,140 @@ impl RebuildError {
     }
 }
 
-/// A rebuild that stopped. Nothing of it may be used.
+/// Error of a rebuild. The file must not be used after it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RebuildError {
-    /// The store did not give an object.
-    #[error("open {object}")]
+    #[error("failed to open {object}")]
     Open {
-        /// Its name.
         object: String,
-        /// The store's answer.
         source: io::Error,
     },
-    /// The object's compression cannot be opened.
-    #[error("open {object}")]
+    #[error("failed to decompress {object}")]
     Compression {
-        /// Its name.
         object: String,
-        /// Why.
         source: OpenStreamError,
     },
-    /// The base broke off or its compression is damaged.
-    #[error("read {object} after {offset} decompressed bytes")]
+    #[error("failed to read {object} after {offset} decompressed bytes")]
     ReadBase {
-        /// Its name.
         object: String,
-        /// Bytes read so far.
+        /// Decompressed bytes read so far.
         offset: u64,
-        /// Why.
         source: io::Error,
     },
     /// The base is neither a snapshot with a hash nor a database file.
-    #[error("{object} has {bytes} bytes, which no snapshot can have: it is truncated or damaged")]
+    #[error("{object} is truncated or damaged: {bytes} bytes is not a valid snapshot size")]
     BaseLength {
-        /// Its name.
         object: String,
-        /// Its length.
         bytes: u64,
     },
-    /// The base carries no hash.
     #[error(
-        "{object} carries no hash, so damage cannot be told; \
-         give --skip-hash-check to use it all the same"
+        "{object} has no hash, so damage cannot be detected; \
+         use --skip-hash-check to accept it"
     )]
     BaseUnhashed {
-        /// Its name.
         object: String,
     },
-    /// The base was altered.
-    #[error("{object} is damaged: its SHA-256 is {computed}, the one it carries is {stored}")]
+    #[error("{object} is damaged: SHA-256 mismatch, stored {stored}, computed {computed}")]
     BaseHash {
-        /// Its name.
         object: String,
-        /// Hash behind the data.
         stored: String,
-        /// Hash of the data.
         computed: String,
     },
-    /// The base is no database.
-    #[error("{object} does not hold a sound database")]
+    #[error("{object} does not contain a valid database")]
     BaseStructure {
-        /// Its name.
         object: String,
-        /// What is wrong.
         source: BboltError,
     },
-    /// The base is no database of etcd.
-    #[error("{object} does not hold an etcd database")]
+    #[error("{object} does not contain an etcd database")]
     BaseFacts {
-        /// Its name.
         object: String,
-        /// What is wrong.
         source: DatabaseStatusError,
     },
-    /// A row of the base cannot be read.
-    #[error("{object} holds a row that cannot be read")]
+    #[error("{object} contains an invalid row")]
     BaseRow {
-        /// Its name.
         object: String,
-        /// Which, and why.
         source: HashError,
     },
-    /// The disk.
-    #[error("write the database")]
+    /// A write to the file failed.
+    #[error("failed to write the database")]
     Write {
-        /// The disk's answer.
         source: io::Error,
     },
-    /// The disk, seen by the engine.
-    #[error("write the database")]
+    /// A write through the database engine failed.
+    #[error("failed to write the database")]
     Database {
-        /// The engine's answer.
         source: BboltError,
     },
-    /// The scratch directory.
-    #[error("use the scratch directory")]
+    #[error("failed to use the scratch directory")]
     Scratch {
-        /// The disk's answer.
         source: io::Error,
     },
-    /// A delta is damaged or cannot be read.
-    #[error("read {object}")]
+    #[error("failed to read {object}")]
     Delta {
-        /// Its name.
         object: String,
-        /// What and where.
         source: DeltaError,
     },
-    /// A delta gives no time where one is needed.
-    #[error("{object} has no usable time at revision {revision}, so --to-time cannot be answered")]
+    #[error("{object} has no valid time at revision {revision}, which --to-time needs")]
     MissingTime {
-        /// Its name.
         object: String,
-        /// Where.
         revision: Revision,
     },
-    /// Revisions are missing.
     #[error(
         "revisions {from} to {to} are missing: {after} ends at {newest_restorable} and {before} \
-         goes on at {resumes}; the newest restorable revision is {newest_restorable} \
-         (--to-revision {newest_restorable} takes it)"
+         starts at {resumes}; the newest restorable revision is {newest_restorable} \
+         (use --to-revision {newest_restorable})"
     )]
     Gap {
-        /// First missing.
+        /// First missing revision.
         from: Revision,
-        /// Last missing.
+        /// Last missing revision.
         to: Revision,
         /// Object before the gap.
         after: String,
-        /// Object behind the gap.
+        /// Object after the gap.
         before: String,
-        /// First revision behind the gap.
+        /// First revision after the gap.
         resumes: Revision,
-        /// Last before the gap.
+        /// Last revision before the gap.
         newest_restorable: Revision,
     },
-    /// A delta holds what its name says it cannot.
+    /// A delta contains a revision that its name excludes.
     #[error(
-        "{object} begins with revision {found}, before the {start} its name promises: \
+        "{object} starts with revision {found}, before {start} in its name: \
          a transaction may be split between objects"
     )]
     RevisionBeforeName {
-        /// Its name.
         object: String,
-        /// Revision found.
         found: Revision,
-        /// Revision promised.
+        /// First revision in the name.
         start: Revision,
     },
-    /// The chain ends before the revision asked for.
-    #[error("the objects end at revision {reached}, revision {target} is not in them")]
+    #[error("the backup ends at revision {reached}, before revision {target}")]
     ChainTooShort {
         /// Last revision read.
         reached: Revision,
-        /// Asked for.
+        /// Requested or promised revision.
         target: Revision,
     },
-    /// The base is compacted beyond the revision asked for.
     #[error(
-        "{object} holds revision {holds} and is compacted at {compact}: revision {target} can no \
-         longer be taken from it; the oldest it can give is {compact}"
+        "{object} contains revision {holds} and is compacted at {compact}: revision {target} is not \
+         restorable from it; the oldest restorable revision is {compact}"
     )]
     Compacted {
-        /// Its name.
         object: String,
-        /// What it holds.
+        /// Newest revision of the object.
         holds: Revision,
-        /// Oldest it can give.
+        /// Oldest restorable revision.
         compact: Revision,
-        /// Asked for.
+        /// Requested revision.
         target: Revision,
     },
-    /// Another thread failed first.
-    #[error("stopped because another part failed")]
+    /// Another thread failed first; its error is the one to report.
+    #[error("cancelled because another thread failed")]
     Cancelled,
-    /// A thread ended without a result.
     #[error("the {name} thread ended without a result")]
     Thread {
-        /// Which.
         name: &'static str,
     },
 }

@@ -6,21 +6,19 @@ use std::os::unix::fs::FileExt;
 
 use mainstay_bbolt::{Disk, ReadAt};
 
-/// Whether the result must survive a power cut.
+/// Whether the file must survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// It is a data directory in the making.
+    /// The file becomes part of a data directory.
     Durable,
-    /// It is scratch: read back and thrown away.
+    /// The file is temporary and never synced.
     Scratch,
 }
 
-/// A file that is synced only when that matters.
+/// A database file that is synced only if it must be durable.
 #[derive(Clone, Copy, Debug)]
 pub struct DatabaseFile<'f> {
-    /// The file.
     pub file: &'f File,
-    /// Whether to sync.
     pub durability: Durability,
 }
 

@@ -1,8 +1,7 @@
-//! Gives a rebuilt database its new members, and takes away what must not survive a restore.
+//! Writes the new members into a rebuilt database and removes the state of the old cluster.
 //!
-//! Alarms, the cluster version, a downgrade under way, removed members and the old raft membership
-//! belong to the cluster that is gone. A stale alarm would refuse writes; a stale version or
-//! downgrade would keep etcd from starting.
+//! Alarms, the cluster version, a running downgrade, removed members and the old raft membership belong to the old
+//! cluster. A stale alarm would refuse writes; a stale version or downgrade would keep etcd from starting.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,57 +10,51 @@ use mainstay_bbolt::{Database, BboltError as BboltError, OwnedItem, Update};
 use mainstay_ids::{RaftIndex, Revision, Term};
 use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey, schema, read_small_bucket};
 
-/// What the database must say about the new cluster.
+/// Identity of the new cluster in the database.
 #[derive(Clone, Debug)]
 pub struct NewClusterIdentity {
-    /// Rows of the `members` bucket, ascending.
+    /// Rows of the `members` bucket, in ascending order.
     pub members: Vec<OwnedItem>,
-    /// Raft index the new log begins with.
+    /// Raft index at which the new WAL starts.
     pub index: RaftIndex,
-    /// Its term.
+    /// Raft term at which the new WAL starts.
     pub term: Term,
     /// Raft membership as JSON.
     pub conf_state: String,
 }
 
-/// Moves revisions on, so that clients of the lost cluster notice.
+/// Raises the revision, so that clients of the old cluster notice the restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RevisionBump {
-    /// Added to the newest revision there is; 0 leaves revisions as they are.
+    /// Added to the newest revision; 0 leaves revisions unchanged.
     pub by: u64,
-    /// The newest revision of the backup: clients may know it, also when an earlier state is restored.
+    /// Newest revision of the backup: clients may have seen it, also if an earlier state is restored.
     pub newest: Revision,
-    /// Declares everything before compacted: watches from before the restore are told to start over.
+    /// Marks all earlier revisions as compacted: watches from before the restore fail, and clients list again.
     pub mark_compacted: bool,
 }
 
-/// A database that could not be finished.
+/// Error of finishing a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinishError {
-    /// The engine.
-    #[error("give the database its members")]
+    #[error("failed to write the members into the database")]
     Database {
-        /// Why.
         source: BboltError,
     },
-    /// The database cannot be read.
-    #[error("read the rebuilt database")]
+    #[error("failed to read the rebuilt database")]
     Facts {
-        /// Why.
         source: DatabaseStatusError,
     },
-    /// The bump leaves the range of revisions.
-    #[error("revision {revision} plus {by} is not a revision")]
+    #[error("--bump-revision {by} is too large: revision {revision} plus {by} overflows")]
     RevisionOverflow {
-        /// Before.
+        /// Revision before the bump.
         revision: Revision,
-        /// Asked for.
         by: u64,
     },
 }
 
-/// Writes the identity and the bump in one commit. Returns the revision etcd will start with.
+/// Writes the identity and the bump in one commit, and returns the revision etcd starts with.
 pub fn write_identity(file: &File, identity: &NewClusterIdentity, bump: RevisionBump) -> Result<Revision, FinishError> {
     let failed = |source| FinishError::Database { source };
     let (facts, mut meta) = {
@@ -72,7 +65,7 @@ pub fn write_identity(file: &File, identity: &NewClusterIdentity, bump: Revision
         (facts, meta.into_iter().collect::<BTreeMap<_, _>>())
     };
     let revision = bump_revision(facts.revision, bump)?;
-    meta.remove(schema::STORAGE_VERSION); // 3.6 and later migrate by themselves; older ones refuse
+    meta.remove(schema::STORAGE_VERSION); // etcd 3.6 and later set it again; older versions refuse to start with it
     meta.insert(
         schema::CONSISTENT_INDEX.to_vec(),
         identity.index.0.to_be_bytes().to_vec(),
@@ -141,7 +134,7 @@ mod tests {
     #[test]
     fn a_bump_begins_behind_everything_clients_may_have_seen() {
         let start = |bump| bump_revision(Revision(70), bump).unwrap().0;
-        assert_eq!(start(bump(0, 100)), 70, "nobody asked for one");
+        assert_eq!(start(bump(0, 100)), 70, "no bump requested");
         assert_eq!(start(bump(10, 70)), 80);
         assert_eq!(start(bump(10, 60)), 80, "the backup may be older");
         assert_eq!(start(bump(10, 100)), 110, "an earlier state of it");

@@ -1,6 +1,6 @@
-//! Makes written bytes durable while the next ones are still being computed.
+//! Syncs written bytes to disk in the background while the next ones are computed.
 //!
-//! Without it all of the writing to disk would wait for the final sync.
+//! Otherwise the final sync would have to write the whole database.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use super::error::RebuildError;
 use super::file::{DatabaseFile, Durability};
 
-/// A flush is started for every this many bytes written.
+/// Written bytes after which a sync starts.
 const FLUSH_INTERVAL_BYTES: u64 = 32 << 20;
 
-/// Flushes a file in the background. [`FileFlusher::finish`] tells how that went.
+/// Syncs a file in the background. [`FileFlusher::finish`] returns the first error.
 #[derive(Debug)]
 pub struct FileFlusher {
     written: AtomicU64,
@@ -22,7 +22,7 @@ pub struct FileFlusher {
 }
 
 impl FileFlusher {
-    /// Starts the background thread; scratch needs none.
+    /// Starts the background thread; a scratch file needs none.
     pub fn new(file: DatabaseFile<'_>) -> Result<Self, RebuildError> {
         if file.durability == Durability::Scratch {
             return Ok(Self {
@@ -35,13 +35,13 @@ impl FileFlusher {
             .file
             .try_clone()
             .map_err(|source| RebuildError::Write { source })?;
-        // One token: a flush that is due while one runs covers everything written until it starts.
+        // One token suffices: the next sync covers everything written before it starts.
         let (wake, woken) = sync_channel::<()>(1);
         let thread = std::thread::Builder::new()
             .name("flush".into())
             .spawn(move || {
-                // The kernel reports a failed write to one sync only: if it is this one, the final
-                // sync knows nothing of it.
+                // Linux reports a failed write to one fsync only: if this one gets the error, the final sync
+                // succeeds, so the error must be kept.
                 woken.into_iter().try_for_each(|()| file.sync_data())
             })
             .map_err(|source| RebuildError::Write { source })?;
@@ -52,11 +52,12 @@ impl FileFlusher {
         })
     }
 
-    /// Notes that bytes were written.
+    /// Counts written bytes and starts a sync when it is due.
     pub fn record_written(&self, bytes: u64) {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         let is_due = before / FLUSH_INTERVAL_BYTES != (before + bytes) / FLUSH_INTERVAL_BYTES;
         if let (true, Some(wake)) = (is_due, &self.wake) {
+            // Full: a sync is pending already. Disconnected: the thread failed, and finish() returns its error.
             match wake.try_send(()) {
                 Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
             }
@@ -65,7 +66,7 @@ impl FileFlusher {
 }
 
 impl FileFlusher {
-    /// Waits for the flush under way; tells whether all of them succeeded.
+    /// Waits for the running sync and returns the first error of all of them.
     pub fn finish(mut self) -> Result<(), RebuildError> {
         self.wake = None;
         match self.thread.take().map(JoinHandle::join) {
@@ -80,7 +81,7 @@ impl Drop for FileFlusher {
     fn drop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // only after a failure that is already being told
+            let _ = thread.join(); // reached only after another failure, which is the one reported
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Hangs the leaves of the deltas into the tree of the base, once both are there.
+//! Grafts the leaves of the deltas into the tree of the base once both are written.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::rows::DeltaLeaves;
 use super::spool::SpooledLeaves;
 use super::{DatabaseFile, RebuildContext, RebuildSummary, StopPoint, cut};
 
-/// Joins base and rows, and commits.
+/// Grafts the rows of the deltas into the base and commits.
 pub(crate) fn graft_deltas(job: &RebuildContext<'_>, rows: DeltaLeaves) -> Result<RebuildSummary, RebuildError> {
     let base = job.chain.base.name.to_string();
     let facts = {
@@ -42,6 +42,7 @@ pub(crate) fn graft_deltas(job: &RebuildContext<'_>, rows: DeltaLeaves) -> Resul
         events_skipped: rows.skipped,
         new_leases: Vec::new(),
     };
+    // The base is newer than its name and than the target: take it back instead of adding deltas.
     if let Some(wanted) = target.filter(|wanted| *wanted < holds) {
         drop_unused_pages(job.file)?;
         rebuilt.revision = wanted;
@@ -62,8 +63,8 @@ pub(crate) fn graft_deltas(job: &RebuildContext<'_>, rows: DeltaLeaves) -> Resul
     Ok(rebuilt)
 }
 
-/// The result must reach what was asked for: the revision, the last one before the moment, or what
-/// the names of the objects promise.
+/// Checks that the result reaches the requested revision, the last one before the requested time, or the revision in the
+/// names of the objects.
 fn check_target_reached(
     job: &RebuildContext<'_>,
     rebuilt: &RebuildSummary,
@@ -94,7 +95,7 @@ fn check_target_reached(
     }
 }
 
-/// Cuts off leaves written ahead that turned out to be in the base already.
+/// Truncates leaves of deltas that turned out to be in the base already.
 fn drop_unused_pages(file: DatabaseFile<'_>) -> Result<(), RebuildError> {
     let database = Database::open(file).map_err(|source| RebuildError::Database { source })?;
     let used = database.meta().bytes_in_use().unwrap_or(u64::MAX);
@@ -103,7 +104,7 @@ fn drop_unused_pages(file: DatabaseFile<'_>) -> Result<(), RebuildError> {
         .map_err(|source| RebuildError::Write { source })
 }
 
-/// The first revision of the deltas must be the next one, or one the base already has.
+/// Checks that the deltas continue the base without a gap.
 fn check_base_gap(
     base: &str,
     holds: Revision,
@@ -141,7 +142,7 @@ fn graft_leaves(
     Ok(new)
 }
 
-/// The leaves, or parts of leaves, whose rows the base does not have.
+/// Iterates over the leaves, or parts of leaves, whose rows the base does not have.
 struct NewLeaves {
     leaves: Peekable<SpooledLeaves>,
     bound: Vec<u8>,
@@ -162,6 +163,7 @@ impl Iterator for NewLeaves {
                     }));
                 }
             };
+            // The next leaf still starts inside the base, so all rows of this one are in the base.
             let is_passed = matches!(self.leaves.peek(), Some(Ok((key, _))) if *key <= self.bound);
             if is_passed {
                 continue;
@@ -178,7 +180,7 @@ impl Iterator for NewLeaves {
     }
 }
 
-/// Adds the leases the base does not know; returns those.
+/// Adds the leases that the base does not have, and returns them.
 pub(crate) fn add_leases(
     file: DatabaseFile<'_>,
     update: &mut Update<DatabaseFile<'_>>,
@@ -190,7 +192,7 @@ pub(crate) fn add_leases(
         mainstay_mvcc::read_small_bucket(&database, schema::LEASE).map_err(|error| match error {
             DatabaseStatusError::Structure(source) => RebuildError::Database { source },
             source => RebuildError::BaseFacts {
-                object: "the base".into(),
+                object: "the full snapshot".into(),
                 source,
             },
         })?
@@ -202,12 +204,13 @@ pub(crate) fn add_leases(
         let row = schema::Lease {
             id: lease.id,
             ttl_seconds: lease.ttl_seconds,
-            remaining_seconds: 0,
+            remaining_seconds: 0, // etcd starts a lease without it with its full TTL
         };
         let (key, value) = row.encode();
         rows.insert(key.to_vec(), value);
     }
     if !new.is_empty() {
+        // A rewrite replaces the bucket, so the known leases are written again.
         let mut bucket = update.rewrite_bucket(schema::LEASE);
         for (key, value) in &rows {
             bucket.add(key, value).map_err(failed)?;

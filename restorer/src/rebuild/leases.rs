@@ -1,8 +1,7 @@
-//! Which leases live keys hang on after the deltas, so that keys expire after a restore too.
+//! Tracks the leases of live keys through the deltas, so that keys still expire after a restore.
 //!
-//! Deltas tell a lease's id with each put, and its life only when our sidecar wrote them. A lease the
-//! base does not know is made again: with its own life when an object tells it, else with the
-//! default.
+//! Deltas contain the lease id of each put, and its TTL only if mainstay-sidecar wrote them. A lease that the base does
+//! not have is created again: with its own TTL if an object contains it, otherwise with the default.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,18 +9,16 @@ use mainstay_archive::delta::{Event, EventKind};
 use mainstay_ids::LeaseId;
 use mainstay_mvcc::{KeyDigest, KeyDigester};
 
-/// A lease to be made again.
+/// A lease to create again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewLease {
-    /// Its id.
     pub id: LeaseId,
-    /// Its life.
     pub ttl_seconds: i64,
-    /// An object told its life; else it is the default.
+    /// Whether an object contains the TTL; otherwise it is the default.
     pub is_ttl_known: bool,
 }
 
-/// Follows the attachments made by events. Memory: for keys that hang on a lease just now.
+/// Tracks which keys are attached to leases. Memory: one entry per key that is attached at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTracker {
     digester: KeyDigester,
@@ -30,7 +27,7 @@ pub(crate) struct LeaseTracker {
 }
 
 impl LeaseTracker {
-    /// Takes the next event into account.
+    /// Applies the next event.
     pub(crate) fn track_event(&mut self, event: &Event<'_>) {
         let is_attached = event.kind == EventKind::Put && event.lease != LeaseId::NONE;
         if is_attached {
@@ -40,11 +37,12 @@ impl LeaseTracker {
                 self.ttls.insert(event.lease, seconds);
             }
         } else if !self.attached.is_empty() {
+            // A put without a lease detaches the key, and so does a delete.
             self.attached.remove(&self.digester.digest(event.key));
         }
     }
 
-    /// The leases that live keys hang on, with what is known of their lives.
+    /// Returns the leases of live keys, with their TTL or the default.
     pub(crate) fn into_leases(self, default_seconds: i64) -> BTreeMap<LeaseId, NewLease> {
         let lives = self.ttls;
         self.attached
@@ -54,7 +52,7 @@ impl LeaseTracker {
     }
 }
 
-/// A lease with its known life, or the default.
+/// Creates a lease with its known TTL, or the default.
 pub(crate) fn new_lease(id: LeaseId, known: Option<i64>, default_seconds: i64) -> NewLease {
     NewLease {
         id,

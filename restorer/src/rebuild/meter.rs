@@ -1,4 +1,4 @@
-//! How far a long job is, readable from another thread.
+//! Progress counters of a long job, readable from another thread.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,31 +11,30 @@ pub struct Meter {
     revision: AtomicU64,
 }
 
-/// One look at a [`Meter`].
+/// Values of a [`Meter`] at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterReading {
     /// Stored bytes to read.
     pub total_bytes: u64,
-    /// Stored bytes read.
+    /// Stored bytes read so far.
     pub read_bytes: u64,
-    /// Newest revision taken from a delta; 0 before the first.
+    /// Newest revision read from a delta; 0 before the first.
     pub revision: u64,
 }
 
 impl Meter {
-    /// Starts from nothing, with so much to be read.
+    /// Resets all counters and sets the bytes to read.
     pub fn reset(&self, bytes: u64) {
         self.total_bytes.store(bytes, Ordering::Relaxed);
         self.read_bytes.store(0, Ordering::Relaxed);
         self.revision.store(0, Ordering::Relaxed);
     }
 
-    /// Adds to what is to be read.
+    /// Adds to the bytes to read.
     pub fn add_total(&self, bytes: u64) {
         self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes read.
     pub fn advance(&self, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -45,7 +44,6 @@ impl Meter {
             .store(revision.unsigned_abs(), Ordering::Relaxed);
     }
 
-    /// How far it is.
     pub fn reading(&self) -> MeterReading {
         MeterReading {
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
@@ -55,7 +53,7 @@ impl Meter {
     }
 }
 
-/// A reader whose bytes are counted.
+/// A reader that counts its bytes.
 #[derive(Debug)]
 pub struct MeteredRead<R, M> {
     inner: R,

@@ -1,26 +1,24 @@
-//! Turns a chain of snapshots into a database file, in one pass, at the speed of the disk.
+//! Rebuilds a database file from a chain of snapshots in one pass.
 //!
 //! ```text
 //!            ┌ base object ─ inflate ─ hash ─────────────► pages 0 … high-water mark
 //! chain ─────┤                                                        │ revision, spine
-//!            └ deltas ─ inflate ─ hash ─ parse ─ rows ─► leaves behind it ─► graft ─► commit
-//!               ahead of need      dense?   leases         spool
+//!            └ deltas ─ inflate ─ hash ─ parse ─ rows ─► leaves after it ─► graft ─► commit
+//!               prefetched         dense?   leases        spool
 //! ```
 //!
-//! The rows of a delta need nothing from the base: an event carries the version and creation
-//! revision of its key, so base and deltas are read at the same time and the leaves of the deltas
-//! are hung into the tree of the base at the end.
+//! The rows of a delta need nothing from the base, because an event contains the version and the creation revision of
+//! its key. So base and deltas are read in parallel, and the leaves of the deltas are grafted into the tree of the base
+//! at the end. etcd can open the file once its members are written ([`finish`]).
 //!
-//! **Comes in**: a [`Chain`] and a way to open its objects. **Goes out**: a file that etcd can open
-//! once it is given members ([`finish`]).
-//!
-//! **Holds**: every hash is compared; every revision between base and target is there, or nothing is
-//! kept; an event whose revision is already present is skipped, so that overlapping deltas of two
-//! leaders, and a base newer than its name, are harmless; memory does not depend on the size of the
-//! backup.
-//!
-//! **After a crash**: the file is not one yet (its meta pages are the base's at best); the caller
-//! works in a staging directory and starts over.
+//! Invariants:
+//! * Every hash is compared.
+//! * Every revision between base and target is present, or the rebuild fails.
+//! * An event whose revision is already present is skipped: overlapping deltas of two leaders, and a base newer
+//!   than its name, are harmless.
+//! * Memory does not depend on the size of the backup.
+//! * After a crash the file is unusable (it has at best the meta pages of the base). The caller works in a staging
+//!   directory and starts over.
 
 mod ahead;
 mod base;
@@ -54,65 +52,60 @@ pub use flush::FileFlusher;
 pub use leases::NewLease;
 pub use meter::{Meter, MeteredRead, MeterReading};
 
-/// Opens the objects of a chain as they are stored, compressed.
+/// Opens the objects of a chain as stored, that is, compressed.
 pub trait ObjectSource: Sync {
-    /// Starts reading an object from its first byte.
+    /// Opens an object at its first byte.
     fn open(&self, object: &SnapshotObject) -> io::Result<Box<dyn Read + Send>>;
 }
 
-/// Where to stop.
+/// Where the rebuild stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopPoint {
     /// At the end of the chain.
     End,
     /// After this revision.
     Revision(Revision),
-    /// Before the first event later than this.
+    /// Before the first event later than this time.
     Time(Timestamp),
 }
 
-/// What to do about a base without a hash behind it.
+/// Whether a base without a hash is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashCheck {
-    /// Refuse it.
     Required,
-    /// Take it: it was copied out of a data directory.
+    /// A base without a hash is accepted: it was copied from a data directory.
     Skipped,
 }
 
-/// How to rebuild.
+/// Options of a rebuild.
 #[derive(Clone, Copy, Debug)]
 pub struct RebuildOptions {
-    /// Where to stop.
     pub stop: StopPoint,
-    /// What to do about a base without a hash.
     pub hash_check: HashCheck,
-    /// Seconds given to a lease whose life no object tells.
+    /// TTL of a lease whose granted TTL is not in the backup.
     pub default_lease_seconds: i64,
-    /// Threads that may inflate.
+    /// Maximum number of threads that decompress.
     pub threads: NonZeroUsize,
 }
 
-/// What was rebuilt.
+/// The result of a rebuild.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuildSummary {
-    /// The revision reached.
+    /// Revision reached.
     pub revision: Revision,
-    /// The revision the base really held.
+    /// Revision of the database in the base, which may be newer than its name.
     pub base_revision: Revision,
-    /// Compaction of the key space, if any: older revisions cannot be read.
+    /// Oldest readable revision; `None` if the database was never compacted.
     pub compact_revision: Option<Revision>,
-    /// Revisions taken from deltas.
     pub revisions_applied: u64,
-    /// Events taken from deltas.
     pub events_applied: u64,
-    /// Events that were already there.
+    /// Events whose revision was already present.
     pub events_skipped: u64,
-    /// Leases that live keys hang on and that the base did not know.
+    /// Leases of live keys that the base does not have.
     pub new_leases: Vec<NewLease>,
 }
 
-/// Shared between the threads of one rebuild.
+/// State shared by the threads of one rebuild.
 pub(crate) struct RebuildContext<'a> {
     pub(crate) chain: &'a SnapshotChain,
     pub(crate) sources: &'a dyn ObjectSource,
@@ -133,10 +126,10 @@ impl RebuildContext<'_> {
     }
 }
 
-/// Rebuilds the database of `chain` into `file`, which is empty; `scratch` is a directory for a
-/// spool of one part in a hundred of the deltas' size.
+/// Rebuilds the database of `chain` into `file`, which must be empty. `scratch` is a directory for a spool of about 1 % of
+/// the size of the deltas.
 ///
-/// The result is complete but has the base's members: see [`finish`].
+/// The result is complete but still has the members of the base: see [`finish`].
 pub fn rebuild(
     chain: &SnapshotChain,
     sources: &dyn ObjectSource,
@@ -160,13 +153,13 @@ pub fn rebuild(
     let (base, rows) = thread::scope(|scope| {
         let base = scope.spawn(|| {
             let received = base::receive_base(&job, &announce);
-            drop(announce);
+            drop(announce); // ends recv() below if the base failed before its first page
             if received.is_err() {
                 job.cancel();
             }
             received
         });
-        // A base that fails before its first page leaves nothing to write behind.
+        // If the base fails before its first page, there is no position to write the deltas to.
         let rows = announced
             .recv()
             .ok()
@@ -181,7 +174,7 @@ pub fn rebuild(
         )
     });
     match (base, rows) {
-        // Whoever was merely cancelled has nothing to say.
+        // A cancelled thread only followed the failure of the other one.
         (Err(RebuildError::Cancelled) | Ok(()), Some(Err(error))) | (Err(error), _) => Err(error),
         (Ok(()), None) => Err(RebuildError::Thread { name: "base" }),
         (Ok(()), Some(Ok(rows))) => {

@@ -1,4 +1,4 @@
-//! Turns the events of the deltas into rows, checked for density, and rows into leaves.
+//! Turns the events of the deltas into rows and the rows into leaves, and checks that no revision is missing.
 
 use std::collections::BTreeMap;
 
@@ -17,29 +17,29 @@ use super::leases::{LeaseTracker, NewLease};
 use super::spool::{LeafSpool, SpooledLeaves};
 use super::{DatabaseFile, RebuildContext, StopPoint};
 
-/// Workers that inflate deltas. The base has a thread of its own; more than four deltas ahead of
-/// the one that parses gain nothing.
+/// Limit of threads that decompress deltas. The base has its own thread, and one thread parses all deltas: more than four
+/// workers gain nothing.
 const MAX_WORKERS: usize = 4;
 
-/// The deltas as leaves behind the base.
+/// The deltas as leaves after the pages of the base.
 pub(crate) struct DeltaLeaves {
     pub(crate) leaves: SpooledLeaves,
-    /// First page not used.
+    /// First unused page.
     pub(crate) next_page: PageId,
     /// First and last revision written.
     pub(crate) revisions: Option<(Revision, Revision)>,
-    /// Object the first revision came from.
+    /// Name of the object with the first revision.
     pub(crate) first_object: String,
-    /// The moment asked for lies before this revision.
+    /// First revision after the requested revision or time.
     pub(crate) stopped_before: Option<Revision>,
-    /// Object that revision is in.
+    /// Name of the object with that revision.
     pub(crate) stopped_in_object: Option<String>,
     pub(crate) leases: BTreeMap<LeaseId, NewLease>,
     pub(crate) rows: u64,
     pub(crate) skipped: u64,
 }
 
-/// Reads the deltas of the chain and writes their rows behind the pages of the base.
+/// Reads the deltas of the chain and writes their rows after the pages of the base.
 pub(crate) fn write_deltas(job: &RebuildContext<'_>, meta: &Meta, scratch: &Path) -> Result<DeltaLeaves, RebuildError> {
     let spool = LeafSpool::create(scratch).map_err(|source| RebuildError::Scratch { source })?;
     let leaves = LeafWriter::new(job.file, meta.page_size, meta.high_water)
@@ -71,17 +71,17 @@ pub(crate) fn write_deltas(job: &RebuildContext<'_>, meta: &Meta, scratch: &Path
             }
             rows.write_delta(&link.object, ahead.next_delta())?;
         }
-        Ok::<_, RebuildError>(()) // the workers end when their queues go
+        Ok::<_, RebuildError>(()) // the workers end when their queues are dropped
     })?;
     rows.finish()
 }
 
-/// What the inflating worker said, or what the reader of events found.
+/// Returns the error of the worker that decompresses, or that of the reader of events.
 fn delta_error(object: &SnapshotObject, error: DeltaError) -> RebuildError {
     let object = object.name.to_string();
     match error {
         DeltaError::Read { offset, source } => match source.downcast::<RebuildError>() {
-            Ok(init_result) => init_result,
+            Ok(error) => error,
             Err(source) => RebuildError::Delta {
                 object,
                 source: DeltaError::Read { offset, source },
@@ -96,7 +96,7 @@ struct RowWriter<'a> {
     leaves: LeafWriter<DatabaseFile<'a>>,
     spool: LeafSpool,
     leases: LeaseTracker,
-    /// The revision being written and the ordinal of its last row.
+    /// Revision being written, and the sub-revision of its last row.
     position: Option<(Revision, i64)>,
     first: Option<(Revision, String)>,
     stopped_before: Option<Revision>,
@@ -108,7 +108,7 @@ struct RowWriter<'a> {
 
 impl RowWriter<'_> {
     fn write_delta(&mut self, object: &SnapshotObject, stream: DeltaStream<'_>) -> Result<(), RebuildError> {
-        // Everything up to here is complete: an object never continues another one's revision.
+        // All revisions so far are complete: a transaction is never split between two objects.
         let complete = self.position.map(|(revision, _)| revision);
         let mut reader = DeltaReader::new(stream);
         loop {
@@ -125,7 +125,7 @@ impl RowWriter<'_> {
                 continue;
             }
             if self.stopped_before.is_some() {
-                continue; // on to the hash, which covers what was taken
+                continue; // reads on to the hash at the end, which covers the events already written
             }
             if self.is_past_target(object, &event)? {
                 self.stopped_before = Some(event.mod_revision);
@@ -138,6 +138,7 @@ impl RowWriter<'_> {
     }
 
     fn skip_event(&mut self, object: &SnapshotObject, event: &Event<'_>) -> Result<(), RebuildError> {
+        // The object does not start where its name says, so it might begin in the middle of a transaction.
         if event.mod_revision < object.name.start {
             return Err(RebuildError::RevisionBeforeName {
                 object: object.name.to_string(),
@@ -155,6 +156,7 @@ impl RowWriter<'_> {
             .is_none_or(|(revision, _)| event.mod_revision > revision);
         match self.job.options.stop {
             StopPoint::Revision(wanted) => Ok(event.mod_revision > wanted),
+            // Only the first event of a revision decides: a transaction is restored whole or not at all.
             StopPoint::Time(wanted) if is_new => {
                 let time = parse_time(event.time).map_err(|_| RebuildError::MissingTime {
                     object: object.name.to_string(),
@@ -202,6 +204,7 @@ impl RowWriter<'_> {
     }
 
     fn write_row(&mut self, key: RevisionKey, event: &Event<'_>) -> Result<(), RebuildError> {
+        // etcd stores nothing but the key in a tombstone.
         let row = if key.is_tombstone {
             KeyValue {
                 key: event.key,

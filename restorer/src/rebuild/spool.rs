@@ -1,4 +1,4 @@
-//! Remembers which leaves were written, in a file: their number grows with the backup.
+//! Records the written leaves in a temporary file: their number grows with the backup, and memory must not.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -7,18 +7,18 @@ use std::path::Path;
 use mainstay_bbolt::PagePointer;
 use mainstay_ids::PageId;
 
-/// Length of the longest revision key, and one byte to tell how long it is.
+/// One byte for the length, and the longest revision key.
 const KEY_SLOT_BYTES: usize = 19;
 const RECORD_BYTES: usize = KEY_SLOT_BYTES + 8;
 
-/// Leaves in the order they were written.
+/// Leaves in the order in which they were written.
 #[derive(Debug)]
 pub(crate) struct LeafSpool {
     file: BufWriter<File>,
 }
 
 impl LeafSpool {
-    /// A spool in an unnamed file of `directory`.
+    /// Creates a spool in an unnamed file of `directory`.
     pub(crate) fn create(directory: &Path) -> io::Result<Self> {
         Ok(Self {
             file: BufWriter::with_capacity(64 << 10, tempfile::tempfile_in(directory)?),
@@ -51,7 +51,7 @@ impl LeafSpool {
     }
 }
 
-/// The leaves of a [`LeafSpool`].
+/// Iterator over the leaves of a [`LeafSpool`].
 #[derive(Debug)]
 pub(crate) struct SpooledLeaves {
     file: BufReader<File>,

@@ -1,4 +1,4 @@
-//! `compact`: a full snapshot and its deltas folded into a new full snapshot.
+//! `compact`: compacts a full snapshot and its deltas into a new full snapshot.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -30,33 +30,34 @@ use crate::peer::UpstreamRestoreArgs;
 use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, StopPoint, rebuild};
 use crate::available_threads;
 
-/// Bytes read back from the new database at once.
+/// Read size for the new database, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Flags of `compact`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Folds the newest full snapshot and the deltas behind it into a new full snapshot, \
-        compacted at the newest revision, under the name a full snapshot of that revision has.\n\n\
-        Nothing is removed from the store: the sidecar's retention does that. Runs beside a live \
-        backup without disturbing it, and needs scratch space for the database, twice.",
+    long_about = "Compacts the newest full snapshot and the deltas after it into a new full snapshot, \
+        compacted at the newest revision and named like any full snapshot of that revision.\n\n\
+        Deletes nothing from the store; the retention of the sidecar does that. Can run while the sidecar \
+        writes to the same backup. Needs scratch space of twice the size of the database.",
     after_help = "Example:\n  \
         mainstay-restorer compact --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main"
 )]
 pub struct CompactArgs {
-    /// The backup.
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Directory for the databases while they are worked on [default: the system's]
+    /// Directory for temporary databases [default: the temporary directory of the system]
+    ///
+    /// Needs twice the size of the database.
     #[arg(long, value_name = "DIR", env = "MAINSTAY_SCRATCH_DIR")]
     pub scratch_dir: Option<PathBuf>,
 
-    /// Make a new full snapshot even when there is no delta to fold in
+    /// Write a new full snapshot even if there are no deltas
     #[arg(long)]
     pub force: bool,
 
-    /// Life of a lease whose granted life no object of the backup tells
+    /// TTL of a lease whose granted TTL is not in the backup
     #[arg(
         long,
         value_name = "DURATION",
@@ -65,61 +66,56 @@ pub struct CompactArgs {
     )]
     pub default_lease_ttl: SignedDuration,
 
-    /// Flags of the peer.
     #[command(flatten)]
     pub upstream: UpstreamCompactArgs,
-    /// Flags of the peer.
     #[command(flatten)]
     pub upstream_restore: UpstreamRestoreArgs,
 }
 
-/// Flags of the peer's `compact`, accepted and without effect: there is no etcd to wait for, and the
-/// new snapshot never holds free pages.
+/// Flags of `etcd-backup-restore compact` without effect: no etcd runs that could be waited for, and the new snapshot
+/// has no free pages to defragment.
 #[derive(Clone, Debug, Default, Args)]
 pub struct UpstreamCompactArgs {
-    /// Without effect
+    /// No effect
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
     pub defragment: Option<String>,
-    /// Without effect
+    /// No effect
     #[arg(long, hide = true)]
     pub etcd_snapshot_timeout: Option<String>,
-    /// Without effect
+    /// No effect
     #[arg(long, hide = true)]
     pub etcd_defrag_timeout: Option<String>,
-    /// Where the peer restores to; used as the scratch directory here
+    /// Directory that etcd-backup-restore restores to; used as the scratch directory here
     #[arg(short, long, hide = true)]
     pub data_dir: Option<PathBuf>,
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionReport {
-    /// The new full snapshot.
+    /// Name of the new full snapshot.
     pub snapshot: String,
-    /// Its object key.
     pub object_key: String,
-    /// Its revision, and the one it is compacted at.
+    /// Newest revision of the new snapshot, at which it is compacted.
     pub revision: i64,
-    /// The full snapshot it was made of.
+    /// Name of the full snapshot that was read.
     pub base: String,
-    /// Deltas folded in.
+    /// Number of deltas that were applied.
     pub deltas: usize,
-    /// Rows in the new snapshot.
     pub rows_kept: u64,
-    /// Rows left out.
+    /// Rows removed by the compaction.
     pub rows_dropped: u64,
-    /// Bytes of the objects read.
+    /// Stored size of the objects read.
     pub bytes_read: u64,
-    /// Bytes of the new database.
+    /// Size of the new database before compression.
     pub database_bytes: u64,
-    /// Bytes of the new object.
+    /// Stored size of the new object.
     pub bytes_written: u64,
-    /// How long it took.
     pub seconds: f64,
 }
 
-/// Compacts.
+/// Compacts the backup.
 pub async fn run(args: CompactArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let CompactArgs {
         store,
@@ -134,12 +130,13 @@ pub async fn run(args: CompactArgs, context: &CommandContext) -> Result<CommandO
     let chain = choose(&backup.catalogue, &request)?;
     if chain.deltas.is_empty() && !force {
         let text = format!(
-            "{} has no deltas behind it: nothing to compact",
+            "nothing to compact: {} has no deltas",
             chain.base.name
         );
         let details = serde_json::json!({"base": chain.base.name.to_string()});
         return Ok(CommandOutcome::new(ExitVerdict::Unchanged, text, &details));
     }
+    // etcd-backup-restore compacts in --data-dir, so existing command lines have a volume there.
     let scratch = create_scratch_dir(scratch_dir.or(peer.data_dir).as_deref())?;
     let meter = Arc::new(Meter::default());
     meter.add_total(chain_bytes(&chain));
@@ -170,7 +167,7 @@ pub async fn run(args: CompactArgs, context: &CommandContext) -> Result<CommandO
     ))
 }
 
-/// A directory that goes away with everything in it.
+/// Creates a temporary directory that is deleted when dropped.
 fn create_scratch_dir(parent: Option<&Path>) -> Result<tempfile::TempDir, CommandFailure> {
     let make = || match parent {
         Some(parent) => {
@@ -182,14 +179,14 @@ fn create_scratch_dir(parent: Option<&Path>) -> Result<tempfile::TempDir, Comman
         None => tempfile::Builder::new().prefix("compact-").tempdir(),
     };
     make().map_err(|error: io::Error| {
-        CommandFailure::from_reason(ExitVerdict::Disk, format!("make a scratch directory: {error}"))
-            .with_next_step("give --scratch-dir a directory with room for the database, twice")
+        CommandFailure::from_reason(ExitVerdict::Disk, format!("failed to create a scratch directory: {error}"))
+            .with_next_step("set --scratch-dir to a writable directory with twice the size of the database free")
     })
 }
 
 fn describe_compaction(compaction: &CompactionReport) -> String {
     format!(
-        "folded {} and {} deltas into {} ({}, {} rows kept, {} dropped) in {:.1} s",
+        "compacted {} and {} deltas into {} ({}, {} rows kept, {} dropped) in {:.1} s",
         compaction.base,
         compaction.deltas,
         compaction.snapshot,
@@ -226,7 +223,7 @@ impl CompactionRun {
             &mut |_| {},
         )
         .map_err(|error| database_failure(&error))?;
-        drop(whole); // its space is free again before the upload
+        drop(whole); // frees its disk space before the upload
         let database_bytes = compacted.metadata().map_err(|error| disk_failure(&error))?.len();
         let name = self.snapshot_name(revision);
         let key = object_key(self.backup.store.prefix(), &name);
@@ -247,7 +244,7 @@ impl CompactionRun {
         })
     }
 
-    /// The whole history in one unnamed file.
+    /// Rebuilds the chain with its whole history into an unnamed file.
     fn rebuild_full_history(&self, scratch: &Path) -> Result<(File, Revision), CommandFailure> {
         let file = tempfile::tempfile_in(scratch).map_err(|error| disk_failure(&error))?;
         let settings = (&self.options, &*self.meter);
@@ -261,7 +258,7 @@ impl CompactionRun {
         Ok((file, rebuilt.revision))
     }
 
-    /// As the peer names it: compressed like the newest delta, final like the base.
+    /// Names the new snapshot like etcd-backup-restore does: compression of the newest delta, `.final` of the base.
     fn snapshot_name(&self, revision: Revision) -> SnapshotName {
         let newest = self
             .chain
@@ -274,6 +271,7 @@ impl CompactionRun {
     }
 
     fn upload(&self, database: &File, name: &SnapshotName, key: &str) -> Result<u64, CommandFailure> {
+        // create_only: the sidecar may have uploaded a full snapshot of the same name.
         let upload = {
             let _inside = self.runtime.enter();
             self.backup
@@ -290,14 +288,14 @@ impl CompactionRun {
         match sent {
             Ok(()) => Ok(writer.finish()?.size),
             Err(error) => {
-                let _ = writer.abort(); // the first error is the one to tell
+                let _ = writer.abort(); // the first error is reported, not a failure to abort
                 Err(CommandFailure::new(classify_io_error(&error), &error))
             }
         }
     }
 }
 
-/// Nothing here needs to survive a power cut but the object uploaded in the end.
+/// Only the uploaded object must survive a crash, so the database is not synced.
 fn as_scratch_database(file: &File) -> DatabaseFile<'_> {
     DatabaseFile {
         file,
@@ -305,7 +303,7 @@ fn as_scratch_database(file: &File) -> DatabaseFile<'_> {
     }
 }
 
-/// Streams the database and its hash through the compression into the upload.
+/// Streams the database, followed by its SHA-256, through the compression into the upload.
 fn stream_snapshot(
     database: &File,
     compression: &Compression,

@@ -1,4 +1,4 @@
-//! `completions`: a script that makes a shell complete this program's flags.
+//! `completions`: prints a completion script for a shell.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -12,7 +12,7 @@ use crate::outcome::CommandOutcome;
     after_help = "Example:\n  mainstay-restorer completions bash > /etc/bash_completion.d/mainstay-restorer"
 )]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to print the script for
     pub shell: Shell,
 }
 

@@ -1,12 +1,12 @@
-//! `initialize`: verify a data directory, and restore it when that is needed.
+//! `initialize`: verifies a data directory and restores it if needed. For machines without Kubernetes; pods use `init`.
 //!
 //! ```text
 //! wrong volume, in use ───────────────────────────────► refuse
-//! valid and not older than the backup ────────────────► leave it
+//! valid and not older than the backup ────────────────► keep it
 //! missing, corrupt, older than the backup ─┬ a backup ► restore
-//!                                          ├ none, missing ► leave it: etcd starts a new cluster
-//!                                          └ none, damaged ► refuse
-//! store cannot be reached ────────────────────────────► refuse: that is not an empty backup
+//!                                          ├ none, missing ► keep it: etcd bootstraps a new cluster
+//!                                          └ none, corrupt ► refuse
+//! store unreachable ──────────────────────────────────► refuse: this is not an empty backup
 //! ```
 
 use clap::Args;
@@ -30,16 +30,16 @@ use crate::target::TargetArgs;
 /// Flags of `initialize`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Makes sure etcd can start: verifies the data directory, and restores it from the \
-        backup when it is missing, damaged, or older than the backup.\n\n\
-        For machines without Kubernetes, as a step before etcd. Never touches a sound directory, \
-        never restores over a volume of another namespace, never takes an unreachable store for an \
-        empty one.",
+    long_about = "Verifies the data directory, and restores it from the backup if it is missing, corrupt, or \
+        older than the backup.\n\n\
+        For machines without Kubernetes, as a step before etcd starts. In a pod, use `init`. Never changes a \
+        valid directory that is up to date, never restores to a volume of another namespace, and never treats \
+        an unreachable store as an empty one.",
     after_help = "Example:\n  \
         mainstay-restorer initialize --store-container backups --store-prefix etcd-main -d /var/lib/etcd && etcd --data-dir /var/lib/etcd"
 )]
 pub struct InitializeArgs {
-    /// How thoroughly to verify: full after a crash, sanity after a clean stop
+    /// Depth of the verification: full after a crash, sanity after a clean shutdown
     #[arg(
         long,
         value_name = "MODE",
@@ -48,40 +48,35 @@ pub struct InitializeArgs {
     )]
     pub validation_mode: ValidationMode,
 
-    /// Namespace the volume belongs to; a volume marked for another one is refused
+    /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub namespace: Option<String>,
 
-    /// The backup.
     #[command(flatten)]
     pub store: StoreArgs,
-    /// For whom.
     #[command(flatten)]
     pub members: RestoreMemberArgs,
-    /// How.
     #[command(flatten)]
     pub options: RestoreOptionsArgs,
-    /// Flags of the peer.
     #[command(flatten)]
     pub upstream: UpstreamRestoreArgs,
 }
 
-/// What to do about a directory.
+/// Decision about a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataDirAction {
     /// etcd can start on it.
     Keep,
-    /// There is neither data nor backup: etcd starts a new cluster.
+    /// There is neither data nor a backup: etcd bootstraps a new cluster.
     Bootstrap,
-    /// Restore it.
     Restore,
-    /// It is damaged and there is no backup.
+    /// The directory is in use, or corrupt without a backup.
     Refuse,
 }
 
-/// Decides, from the directory and the newest revision of the backup, if there is one.
+/// Decides from the state of the directory and the newest revision of the backup; `None` means no backup.
 ///
-/// Only a single member must not be behind the backup: one of several catches up from the others.
+/// Only a single member is restored for lagging behind the backup: one of several catches up from the others.
 pub fn decide(report: &DirReport, newest_backup: Option<i64>, members: usize) -> DataDirAction {
     match (report.verdict, newest_backup) {
         (DirVerdict::InUse, _) | (DirVerdict::Corrupt, None) => DataDirAction::Refuse,
@@ -89,6 +84,7 @@ pub fn decide(report: &DirReport, newest_backup: Option<i64>, members: usize) ->
         (DirVerdict::Missing | DirVerdict::Corrupt, Some(_)) => DataDirAction::Restore,
         (DirVerdict::Valid, newest) => {
             let reached = report.facts.as_ref().map_or(0, health::highest_revision);
+            // The WAL counts: etcd applies its entries after the start and may reach the backup.
             if members == 1 && newest.is_some_and(|newest| reached < newest) {
                 DataDirAction::Restore
             } else {
@@ -98,13 +94,13 @@ pub fn decide(report: &DirReport, newest_backup: Option<i64>, members: usize) ->
     }
 }
 
-/// The newest revision the names of a backup promise.
+/// Returns the newest revision according to the names of the snapshots.
 pub(super) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
     let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
     objects.map(|object| object.name.last.0).max()
 }
 
-/// Verifies, and restores when needed.
+/// Verifies the data directory and restores it if needed.
 pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let InitializeArgs {
         validation_mode,
@@ -117,13 +113,15 @@ pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<Comma
     let data_dir = members.data_dir.clone();
     if members.all_members {
         return Err(
-            CommandFailure::from_reason(ExitVerdict::Usage, "initialize is about one member").with_next_step(
-                "use `restore --all-members` to make the directories of a new cluster",
+            CommandFailure::from_reason(ExitVerdict::Usage, "initialize does not support --all-members").with_next_step(
+                "use `restore --all-members` to restore the directories of all members",
             ),
         );
     }
+    // Before the directory is read: the data of another namespace must not influence the decision.
     health::refuse_foreign_volume(&data_dir, namespace.as_deref())?;
     let report = health::verify_data_dir(data_dir.clone(), validation_mode).await?;
+    // Before the store is opened: a directory in use is refused whatever the backup holds.
     if report.verdict == DirVerdict::InUse {
         return health::to_outcome(&data_dir, &report);
     }
@@ -136,7 +134,7 @@ pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<Comma
     let outcome = match decide(&report, newest, count) {
         DataDirAction::Keep => health::to_outcome(&data_dir, &report)?,
         DataDirAction::Bootstrap => {
-            let text = "there is neither data nor a backup: etcd starts a new cluster";
+            let text = "neither data nor a backup exists: etcd bootstraps a new cluster";
             CommandOutcome::new(
                 ExitVerdict::Unchanged,
                 text,
@@ -150,21 +148,22 @@ pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<Comma
             restore(&backup, seating, &options, context).await?
         }
     };
+    // Last: a volume is marked only once it holds, or may hold, data of this namespace.
     if let Some(namespace) = namespace {
         write_volume_guard(&data_dir, &namespace)?;
     }
     Ok(outcome)
 }
 
-/// One member of several is not restored alone: it would begin a cluster of its own.
+/// Refuses to restore one member of several: it would bootstrap its own cluster.
 fn refuse_multi_member_restore(members: usize) -> Result<(), CommandFailure> {
     if members == 1 {
         return Ok(());
     }
-    let reason = "the data directory of one of several members is unusable";
+    let reason = "data directory of one member of a multi-member cluster is missing or corrupt";
     Err(CommandFailure::from_reason(ExitVerdict::Corrupt, reason).with_next_step(
-        "with a healthy majority, remove the member and add it again as a learner; without one, \
-         restore all members with `restore --all-members`",
+        "with quorum, remove the member and add it again as a learner; without quorum, restore all \
+         members with `restore --all-members`",
     ))
 }
 

@@ -1,4 +1,4 @@
-//! `list`: what a prefix holds, as chains.
+//! `list`: shows the snapshots of a backup as chains.
 
 use std::fmt::Write as _;
 
@@ -17,24 +17,23 @@ use crate::outcome::{CommandOutcome, format_table};
 /// Flags of `list`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Lists the snapshots of a prefix as chains: each full snapshot with the deltas behind it, \
-        the revisions and times they cover, their sizes, and revisions that no object holds.\n\n\
-        Judges by names alone and reads no object: `verify` proves what this promises. Objects that \
-        are no snapshots, and parts of uploads that broke off, are counted; -o json names them all.",
+    long_about = "Lists the snapshots of a backup as chains: each full snapshot with the deltas after it, \
+        the revisions and times they cover, their sizes, and missing revisions.\n\n\
+        Uses object names only and reads no object; run `verify` to check the content. Counts other objects \
+        and parts of interrupted uploads; -o json lists them.",
     after_help = "Examples:\n  \
         # the chains of a bucket\n  \
         mainstay-restorer list --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
-        # every object, of a directory below $HOME\n  \
+        # every object of a local store below $HOME\n  \
         mainstay-restorer list --store-container etcd-backups --long\n\n  \
-        # what can be restored, for a script\n  \
+        # restorable revisions, for a script\n  \
         mainstay-restorer list --store-container etcd-backups -o json | jq .restorable"
 )]
 pub struct ListArgs {
-    /// The backup.
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Show every object, not only chains
+    /// Also list every object
     #[arg(short, long)]
     pub long: bool,
 }
@@ -53,7 +52,7 @@ struct ObjectRow {
     is_final: bool,
 }
 
-/// Revisions no object holds.
+/// Revisions that no object contains.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GapRow {
@@ -63,7 +62,7 @@ struct GapRow {
     before: String,
 }
 
-/// A base with its deltas.
+/// A full snapshot with its deltas; without `base`, deltas that follow no full snapshot.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ChainRow {
@@ -71,7 +70,7 @@ struct ChainRow {
     deltas: Vec<ObjectRow>,
     first_revision: i64,
     last_revision: i64,
-    /// The last revision reachable from the base without a gap.
+    /// Last revision that can be reached from the base without a gap.
     reaches: Option<i64>,
     first_created: String,
     last_created: String,
@@ -103,7 +102,7 @@ struct RangeRow {
     to: i64,
 }
 
-/// Everything about a prefix.
+/// The result of `list`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listing {
@@ -116,17 +115,17 @@ struct Listing {
     foreign: Vec<ForeignRow>,
 }
 
-/// Lists.
+/// Lists the backup.
 pub async fn run(args: ListArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let ListArgs { store, long } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
     let listing = Listing::new(describe_location(&backup.store), &backup.catalogue);
     if backup.catalogue.is_empty() {
-        let mut reason = format!("there is no snapshot in {}", listing.store);
+        let mut reason = format!("no snapshot found in {}", listing.store);
         if !listing.foreign.is_empty() {
             let _ = write!(
                 reason,
-                "; {} objects there are no snapshots",
+                "; {} other objects found",
                 listing.foreign.len()
             );
         }
@@ -138,7 +137,7 @@ pub async fn run(args: ListArgs, context: &CommandContext) -> Result<CommandOutc
     Ok(CommandOutcome::new(ExitVerdict::Shown, listing.to_text(long), &listing))
 }
 
-/// Where a store keeps its snapshots, for people.
+/// Returns provider, container and prefix of a store, as shown to users.
 pub(crate) fn describe_location(store: &SnapStore) -> String {
     let mut place = format!("{} {}", store.provider(), store.container());
     if !store.prefix().is_empty() {
@@ -190,7 +189,7 @@ impl Listing {
             .map(|range| format!("{} to {}", range.from, range.to))
             .collect();
         let ranges = if ranges.is_empty() {
-            "nothing".to_owned()
+            "none".to_owned()
         } else {
             ranges.join(", ")
         };
@@ -206,7 +205,7 @@ impl Listing {
             let bytes = self.chunks.iter().map(|chunk| chunk.bytes).sum();
             let _ = write!(
                 text,
-                "; {} parts of uploads ({})",
+                "; {} parts of interrupted uploads ({})",
                 self.chunks.len(),
                 format_bytes(bytes)
             );
@@ -214,7 +213,7 @@ impl Listing {
         if !self.foreign.is_empty() {
             let _ = write!(
                 text,
-                "; {} objects that are no snapshots",
+                "; {} other objects",
                 self.foreign.len()
             );
         }

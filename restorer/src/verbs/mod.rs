@@ -18,35 +18,34 @@ use crate::cli::CommandContext;
 use crate::failure::CommandFailure;
 use crate::outcome::CommandOutcome;
 
-/// What to do.
+/// The verbs of the program.
 #[derive(Debug, Subcommand)]
 pub enum RestorerCommand {
-    /// Show the snapshots of a prefix as chains
+    /// List the snapshots of a backup as chains
     List(Box<list::ListArgs>),
-    /// Prove that a backup can be restored, or that a data directory is sound
+    /// Verify that a backup can be restored, or that a data directory is valid
     Verify(Box<verify::VerifyArgs>),
     /// Restore a data directory from a backup
     Restore(Box<restore::RestoreArgs>),
-    /// Verify a data directory, and restore it when that is needed
+    /// Verify a data directory and restore it if needed (without Kubernetes)
     Initialize(Box<initialize::InitializeArgs>),
-    /// Decide whether and how etcd may start in a pod, and write its configuration
+    /// Decide whether etcd may start in a pod, and write its configuration
     Init(Box<init::InitArgs>),
-    /// Fold a full snapshot and its deltas into a new full snapshot
+    /// Compact a full snapshot and its deltas into a new full snapshot
     Compact(Box<compact::CompactArgs>),
     /// Copy backups from one store to another
     Copy(Box<copy::CopyArgs>),
-    /// Show what is in a data directory, a snapshot or a backup
+    /// Show the content of a data directory, a snapshot or a backup
     Inspect(Box<inspect::InspectArgs>),
-    /// Put a data directory away without losing it
+    /// Rename a data directory so that its member starts without data
     SetAside(set_aside::SetAsideArgs),
-    /// Give a directory to a user, before a container that is not root uses it
+    /// Change the owner of a directory before a non-root container uses it
     Own(own::OwnArgs),
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions(completions::CompletionsArgs),
 }
 
 impl RestorerCommand {
-    /// Does it.
     pub async fn run(self, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
         match self {
             Self::List(args) => list::run(*args, context).await,

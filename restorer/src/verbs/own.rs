@@ -1,4 +1,4 @@
-//! `own`: gives a directory to a user, which only root can.
+//! `own`: changes the owner of a directory recursively, which requires root.
 
 use std::fs;
 use std::io;
@@ -10,23 +10,23 @@ use clap::Args;
 use crate::failure::{Classify, CommandFailure, ExitVerdict};
 use crate::outcome::CommandOutcome;
 
-/// Levels of directories a backup may have; more is a mistake.
+/// Limit of nested directories: a backup has two or three levels, so more is a wrong path.
 const MAX_DEPTH: usize = 32;
 
 /// Flags of `own`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Gives a directory, and everything in it, to a user and a group. Runs as root, before a \
-        container that is not root uses a directory of the node as the store `Local`. What has the right \
-        owner is not touched, and links are not followed.",
+    long_about = "Changes the owner of a directory and everything in it to a user and a group. Runs as root, \
+        before a non-root container uses a directory of the node as the store `Local`. Skips entries that \
+        already have this owner, and does not follow symbolic links.",
     after_help = "Example:\n  mainstay-restorer own --owner 65532:65532 /var/mainstay/backups"
 )]
 pub struct OwnArgs {
-    /// User and group, as numbers
+    /// Numeric user and group id
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     pub owner: FileOwner,
 
-    /// The directory
+    /// Directory to change
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 }
@@ -34,38 +34,27 @@ pub struct OwnArgs {
 /// A user and a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOwner {
-    /// The user.
     pub uid: u32,
-    /// The group.
     pub gid: u32,
 }
 
-/// Why something keeps its owner.
+/// Error of changing owners.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChownError {
-    /// It cannot be looked at.
-    #[error("look at {}", path.display())]
+    #[error("failed to read {}", path.display())]
     Metadata {
-        /// What.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// It cannot be given away.
-    #[error("give {} to {}:{}", path.display(), owner.uid, owner.gid)]
+    #[error("failed to change the owner of {} to {}:{}", path.display(), owner.uid, owner.gid)]
     Chown {
-        /// What.
         path: PathBuf,
-        /// To whom.
         owner: FileOwner,
-        /// What the system said.
         source: io::Error,
     },
-    /// Directories in directories without end.
-    #[error("{} is {MAX_DEPTH} levels deep", path.display())]
+    #[error("{} is nested deeper than {MAX_DEPTH} directories", path.display())]
     TooDeep {
-        /// The deepest.
         path: PathBuf,
     },
 }
@@ -83,10 +72,10 @@ fn parse_owner(text: &str) -> Result<FileOwner, String> {
             gid: group.parse().ok()?,
         })
     });
-    parsed.ok_or_else(|| "two numbers with a colon between them are expected".to_owned())
+    parsed.ok_or_else(|| "expected two numbers as UID:GID".to_owned())
 }
 
-/// Gives the directory away.
+/// Changes the owner of the directory.
 pub async fn run(args: OwnArgs) -> Result<CommandOutcome, CommandFailure> {
     let OwnArgs { owner, directory } = args;
     let shown = directory.display().to_string();
@@ -95,7 +84,7 @@ pub async fn run(args: OwnArgs) -> Result<CommandOutcome, CommandFailure> {
         .await
         .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
     let text = format!(
-        "{shown} belongs to {}:{}: {changed} changed",
+        "changed the owner of {changed} entries below {shown} to {}:{}",
         owner.uid, owner.gid
     );
     let details = serde_json::json!({ "changed": changed });
@@ -106,12 +95,13 @@ pub async fn run(args: OwnArgs) -> Result<CommandOutcome, CommandFailure> {
     Ok(CommandOutcome::new(verdict, text, &details))
 }
 
-/// How many entries changed their owner. Directories come last: one that has the right owner was finished.
+/// Changes the owner recursively and returns the number of changed entries.
 fn chown_recursive(path: &Path, owner: FileOwner, levels: usize) -> Result<u64, ChownError> {
     let look = |source| ChownError::Metadata {
         path: path.to_owned(),
         source,
     };
+    // Never follow a link: as root this could change files outside of the directory.
     let metadata = fs::symlink_metadata(path).map_err(look)?;
     let mut changed = 0;
     if metadata.is_dir() {
@@ -123,6 +113,7 @@ fn chown_recursive(path: &Path, owner: FileOwner, levels: usize) -> Result<u64, 
             changed += chown_recursive(&entry.map_err(look)?.path(), owner, levels - 1)?;
         }
     }
+    // A directory after its entries: an interrupted run then leaves it with the old owner.
     if (metadata.uid(), metadata.gid()) == (owner.uid, owner.gid) {
         return Ok(changed);
     }

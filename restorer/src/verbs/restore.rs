@@ -1,4 +1,4 @@
-//! `restore`: a data directory from a backup.
+//! `restore`: restores a data directory from a backup, or from a newer data directory.
 
 use std::path::{Path, PathBuf};
 
@@ -30,62 +30,63 @@ use crate::available_threads;
 /// Flags of `restore`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Restores a data directory from the newest full snapshot and the deltas behind it.\n\n\
-        Builds beside the target, syncs, and swaps by rename: whatever happens, the target is the old \
-        directory or the new one, whole. The old one is kept as <DIR>.before-<time>. Every hash is \
-        compared and every revision must be there; a gap is named before anything is replaced.",
+    long_about = "Restores a data directory from the newest full snapshot and the deltas after it.\n\n\
+        Builds the new directory beside the target, syncs it, and swaps it in by rename: after a crash, the target \
+        is either the complete old directory or the complete new one. The old one is kept as \
+        <DIR>.before-<time>. Verifies every hash and requires every revision; a gap is reported before anything \
+        is replaced.",
     after_help = "Examples:\n  \
         # the newest state of a bucket, for a single member\n  \
         mainstay-restorer restore --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main -d /var/etcd/data/new.etcd\n\n  \
         # the state before a bad delete\n  \
         mainstay-restorer restore -d restored.etcd --to-time 2026-01-31T11:59:00Z\n\n  \
-        # three directories of a new cluster\n  \
+        # the data directories of a new cluster with three members\n  \
         mainstay-restorer restore -d members --all-members --initial-cluster a=http://a:2380,b=http://b:2380,c=http://c:2380\n\n  \
-        # so that Kubernetes clients notice that time went back\n  \
+        # make Kubernetes clients discard what they cached before the restore\n  \
         mainstay-restorer restore -d restored.etcd --bump-revision 1000000000 --mark-compacted"
 )]
 pub struct RestoreArgs {
-    /// The backup.
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Which state.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// For whom.
     #[command(flatten)]
     pub members: RestoreMemberArgs,
-    /// How.
     #[command(flatten)]
     pub options: RestoreOptionsArgs,
-    /// Flags of the peer.
     #[command(flatten)]
     pub upstream: UpstreamRestoreArgs,
 
-    /// Take this data directory instead of the backup, when it is sound and at least as new. It may be
-    /// the one that is replaced
+    /// Use this data directory instead of the backup if it is valid and at least as new
+    ///
+    /// It may be the directory that is replaced.
     #[arg(long, value_name = "DIR", env = "MAINSTAY_PREFER_DATA_DIR")]
     #[arg(conflicts_with_all = ["to_revision", "to_time", "from"])]
     pub prefer_data_dir: Option<PathBuf>,
 
-    /// Namespace the volume belongs to; nothing is restored on a volume marked for another one
+    /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub namespace: Option<String>,
 
-    /// Names this writer on the volume: nothing is put in place once another one has come
+    /// Identifies this writer on the volume; a later writer fences it off
+    ///
+    /// The data directory is not replaced once a later writer has recorded its token on the volume.
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_FENCE")]
     pub fence: Option<String>,
 
-    /// Say what would be restored, and stop
+    /// Print what would be restored and exit
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// How a directory is restored.
+/// Options of the restored state.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Restored state")]
 pub struct RestoreOptionsArgs {
-    /// Add this to the newest revision of the backup, whatever is restored of it, so that no client sees a revision it has
-    /// seen before
+    /// Start the restored etcd this many revisions above the newest one of the backup
+    ///
+    /// No client then sees a revision again that it saw before the restore. The number is added to the newest revision
+    /// of the backup, also if an older one is restored. Kubernetes: 1000000000.
     #[arg(
         long,
         value_name = "COUNT",
@@ -95,12 +96,13 @@ pub struct RestoreOptionsArgs {
     #[arg(env = "MAINSTAY_BUMP_REVISION")]
     pub bump_revision: u64,
 
-    /// Mark everything up to the newest revision compacted: clients that watch from before the
-    /// restore are told to list again
+    /// Mark all revisions before the restore as compacted
+    ///
+    /// Watches that started before the restore fail, and their clients list again.
     #[arg(long, env = "MAINSTAY_MARK_COMPACTED")]
     pub mark_compacted: bool,
 
-    /// Life of a lease that keys hang on and whose granted life no object of the backup tells
+    /// TTL of a lease whose granted TTL is not in the backup
     #[arg(
         long,
         value_name = "DURATION",
@@ -109,18 +111,19 @@ pub struct RestoreOptionsArgs {
     )]
     pub default_lease_ttl: SignedDuration,
 
-    /// Accept a full snapshot that carries no hash, one copied out of a data directory
+    /// Accept a full snapshot without a hash, such as a copied database file
     #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
 
-    /// What a live etcd answered to `HashKV`: nothing is restored unless the backup holds the same. Revision, compacted
-    /// revision (0 for none) and hash (8 hexadecimal digits), with colons between them
+    /// Restore only if the backup has this hash, as reported by `HashKV` of a live etcd
+    ///
+    /// Format: REVISION:COMPACTED:HASH with the compacted revision (0 for none) and 8 hexadecimal digits.
     #[arg(long, value_name = "HASH", env = "MAINSTAY_EXPECT_HASH_KV")]
     pub expect_hash_kv: Option<HashKv>,
 }
 
 impl RestoreOptionsArgs {
-    /// As the rebuild takes it.
+    /// Returns the options of the rebuild.
     pub fn rebuild_options(&self, target: &TargetArgs) -> RebuildOptions {
         RebuildOptions {
             stop: target.stop_point(),
@@ -134,7 +137,7 @@ impl RestoreOptionsArgs {
         }
     }
 
-    /// As the finish takes it, with the newest revision of the backup.
+    /// Returns how revisions are raised; `newest` is the newest revision of the backup.
     pub fn revision_bump(&self, newest: Option<i64>) -> RevisionBump {
         RevisionBump {
             by: self.bump_revision,
@@ -144,7 +147,7 @@ impl RestoreOptionsArgs {
     }
 }
 
-/// Restores.
+/// Restores the data directory.
 pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let RestoreArgs {
         store,
@@ -158,14 +161,16 @@ pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandO
         dry_run,
     } = args;
     let seating = members.build_new_cluster(context.now)?;
+    // Before the fence, which already writes to the volume.
     refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
+    // A dry run records nothing on the volume.
     let fence = enter_fence(&members.data_dir, fence.filter(|_| !dry_run))?;
     let candidate = match prefer_data_dir {
         Some(data_dir) => DataDirCandidate::verify(data_dir).await?,
         None => None,
     };
     let config = match &candidate {
-        Some(_) => to_store_config(store)?, // with data at hand there need not be a backup
+        Some(_) => to_store_config(store)?, // a backup is optional if the preferred directory is usable
         None => Some(store.into_config()?),
     };
     let backup = match &config {
@@ -175,6 +180,7 @@ pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandO
     let newest = backup
         .as_ref()
         .and_then(|backup| newest_revision(&backup.catalogue));
+    // Never go back behind the backup: clients have seen its newest revision.
     if let Some(candidate) = candidate.filter(|candidate| candidate.is_as_new_as(newest)) {
         if dry_run {
             return Ok(describe_data_dir_plan(&candidate));
@@ -182,7 +188,7 @@ pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandO
         return restore_from_data_dir(candidate, seating, options.revision_bump(newest), (fence, context.now)).await;
     }
     let Some(backup) = backup else {
-        let reason = "there is neither usable data nor a backup";
+        let reason = "neither a usable data directory nor a backup exists";
         return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason));
     };
     let route = ChainSelection::find(&backup.catalogue, target.chain_request())?;
@@ -206,7 +212,7 @@ pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandO
     ))
 }
 
-/// Takes the volume, where somebody has to be told from others.
+/// Records the token of this writer on the volume, if there is one.
 fn enter_fence(data_dir: &Path, token: Option<String>) -> Result<Option<VolumeFence>, CommandFailure> {
     let fence = token.map(|token| VolumeFence::acquire(data_dir, &token));
     Ok(fence.transpose()?)
@@ -217,7 +223,7 @@ fn describe_data_dir_plan(candidate: &DataDirCandidate) -> CommandOutcome {
         data_dir, revision, ..
     } = candidate;
     let text = format!(
-        "would take revision {revision} over from {}",
+        "would restore revision {revision} from data directory {}",
         data_dir.display()
     );
     let details = serde_json::json!({ "reaches": revision, "fromDataDir": data_dir });

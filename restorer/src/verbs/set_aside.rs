@@ -1,4 +1,4 @@
-//! `set-aside`: puts a data directory away without losing it.
+//! `set-aside`: renames a data directory, so that its member starts without data.
 
 use std::path::PathBuf;
 
@@ -14,26 +14,28 @@ use crate::outcome::CommandOutcome;
 #[derive(Debug, Args)]
 #[command(
     long_about = "Renames a data directory to <DIR>.before-<time>, so that its member starts without data and joins its \
-        cluster anew. Nothing is deleted. A directory that etcd uses, and a volume of another namespace, are \
-        refused.",
+        cluster again. Nothing is deleted. The command refuses a directory that etcd uses, and a volume of another \
+        namespace.",
     after_help = "Example:\n  mainstay-restorer set-aside -d /var/etcd/data/new.etcd"
 )]
 pub struct SetAsideArgs {
-    /// The data directory
+    /// Data directory to rename
     #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
     #[arg(env = "MAINSTAY_DATA_DIR")]
     pub data_dir: PathBuf,
 
-    /// Namespace the volume belongs to; a volume marked for another one is refused
+    /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub namespace: Option<String>,
 
-    /// Names this writer on the volume: nothing is put away once another one has come
+    /// Identifies this writer on the volume; a later writer fences it off
+    ///
+    /// The directory is not renamed once a later writer has recorded its token on the volume.
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_FENCE")]
     pub fence: Option<String>,
 }
 
-/// Puts the directory away.
+/// Renames the directory.
 pub async fn run(args: SetAsideArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let SetAsideArgs {
         data_dir,
@@ -43,8 +45,10 @@ pub async fn run(args: SetAsideArgs, context: &CommandContext) -> Result<Command
     let now = context.now;
     let shown = data_dir.display().to_string();
     let work = tokio::task::spawn_blocking(move || {
+        // Before the fence, which already writes to the volume.
         refuse_foreign_volume(&data_dir, namespace.as_deref())?;
         if let Some(token) = fence {
+            // A writer that hangs must not rename the directory that a later writer has restored.
             VolumeFence::acquire(&data_dir, &token)?.check()?;
         }
         Ok::<_, CommandFailure>(mainstay_datadir::rename_to_previous(&data_dir, now)?)
@@ -55,12 +59,12 @@ pub async fn run(args: SetAsideArgs, context: &CommandContext) -> Result<Command
     let details = serde_json::json!({ "kept": kept });
     Ok(match kept {
         Some(kept) => {
-            let text = format!("{shown} is kept as {}", kept.display());
+            let text = format!("renamed {shown} to {}", kept.display());
             CommandOutcome::new(ExitVerdict::Ready, text, &details)
         }
         None => CommandOutcome::new(
             ExitVerdict::Unchanged,
-            format!("there is nothing in {shown}"),
+            format!("data directory {shown} is missing or empty"),
             &details,
         ),
     })

@@ -1,4 +1,4 @@
-//! Where revisions begin after a restore.
+//! The start revision after a restore.
 
 use mainstay_restorer::failure::ExitVerdict;
 
@@ -6,7 +6,7 @@ use crate::home::{Home, expect_success};
 
 const NEWEST_REVISION: i64 = 2_385;
 
-/// Restores the state of this revision, and tells with which one etcd starts.
+/// Restores the state of this revision and returns the revision etcd starts with.
 fn restore_start_revision(home: &Home, revision: i64, by: i64) -> i64 {
     let data_dir = home.path("new.etcd");
     let (to, by) = (revision.to_string(), by.to_string());
@@ -28,7 +28,7 @@ fn restore_start_revision(home: &Home, revision: i64, by: i64) -> i64 {
 fn an_earlier_state_begins_behind_everything_the_backup_has() {
     let home = Home::from_fixture("gzip-3.5.30");
     assert_eq!(restore_start_revision(&home, NEWEST_REVISION - 500, 100), NEWEST_REVISION + 100);
-    // So nobody takes it for a directory that lags behind its backup, and restores again.
+    // So the directory does not count as older than its backup, and is not restored again.
     let data_dir = home.path("new.etcd");
     let flags = ["-d", data_dir.to_str().unwrap()];
     expect_success(home.run_on_bucket("initialize", &flags), ExitVerdict::Valid);

@@ -1,4 +1,4 @@
-//! `copy` brings backups to another store, proven and resumable.
+//! `copy` copies backups to another store, verifies them, and resumes.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -37,7 +37,7 @@ fn verify_copy(home: &Home) -> serde_json::Value {
     expect_success(home.run(&verify), ExitVerdict::Restorable)
 }
 
-/// Every object of the copy is byte for byte the one of the source.
+/// Checks that every copied object has the same bytes as in the source.
 fn assert_copies_identical(home: &Home) {
     for name in home.list_names(DESTINATION_DIR) {
         let copied = std::fs::read(home.path(DESTINATION_DIR).join(&name)).unwrap();
@@ -74,7 +74,7 @@ fn running_again_copies_what_is_missing_and_touches_nothing_else() {
     let inode = |name: &str| home.path(DESTINATION_DIR).join(name).metadata().unwrap().ino();
     let missing = &names[3];
     std::fs::remove_file(home.path(DESTINATION_DIR).join(missing)).unwrap();
-    // What a run that was killed leaves of an upload.
+    // The remains of an upload whose process was killed.
     std::fs::write(home.path(DESTINATION_DIR).join(".mainstay-upload-x"), b"half").unwrap();
     let before: Vec<u64> = names
         .iter()
@@ -152,9 +152,9 @@ fn a_cut_object_is_not_copied() {
     let found = expect_failure(run_copy(&home, &[]), ExitVerdict::DamagedBackup);
     assert!(found.reason().contains(&name), "{found}");
     assert!(!home.list_names(DESTINATION_DIR).contains(&name));
-    // Repaired, the next run brings it.
-    let sound = Home::from_fixture("none-3.4.23");
-    std::fs::copy(sound.object_path(&name), home.object_path(&name)).unwrap();
+    // After a repair the next run copies it.
+    let intact = Home::from_fixture("none-3.4.23");
+    std::fs::copy(intact.object_path(&name), home.object_path(&name)).unwrap();
     let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
     assert_eq!(report["copied"], serde_json::json!([name]));
     verify_copy(&home);
@@ -201,7 +201,7 @@ fn a_final_snapshot_that_does_not_come_is_not_waited_for_beyond_the_limit() {
     ];
     let outcome = run_copy(&home, &flags).unwrap();
     assert!(
-        outcome.text().contains("no final snapshot came in time"),
+        outcome.text().contains("no final snapshot appeared before the timeout"),
         "{}",
         outcome.text()
     );

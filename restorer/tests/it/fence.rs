@@ -1,4 +1,4 @@
-//! A volume that somebody else was sent to write meanwhile.
+//! Fencing: a later writer has taken the volume in the meantime.
 
 use std::process::Command;
 
@@ -79,9 +79,9 @@ fn whoever_was_sent_last_restores() {
     assert!(data_dir.join("member/snap/db").is_file());
 }
 
-/// Runs the program on the volume; its exit code and its last words.
+/// Runs the program on the volume; returns its exit code and its termination message.
 fn run_program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
-    let words = home.path("last-words");
+    let message = home.path("last-message");
     let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"));
     command.env_clear().env("HOME", home.root()).arg(verb);
     if verb == "restore" {
@@ -92,13 +92,13 @@ fn run_program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
         .arg(home.path("data/new.etcd"))
         .arg(format!("--fence={token}"))
         .arg("--termination-message-path")
-        .arg(&words)
+        .arg(&message)
         .output()
         .unwrap();
-    let words = std::fs::read(words).unwrap();
+    let message = std::fs::read(message).unwrap();
     (
         output.status.code(),
-        serde_json::from_slice(&words).unwrap(),
+        serde_json::from_slice(&message).unwrap(),
     )
 }
 
@@ -112,19 +112,19 @@ fn a_job_of_an_earlier_incident_that_starts_late_changes_nothing_and_says_who_ca
         VolumeFence::acquire(&data_dir, "1800000007/c3d4/1/pod-b").unwrap();
         let before = home.list_names("data");
 
-        let (code, words) = run_program(&home, verb, "1800000000/a1b2/9/pod-a");
-        assert_eq!(code, Some(i32::from(ExitVerdict::InUse.code())), "{words}");
-        assert_eq!(words["verdict"], "in-use", "{words}");
-        assert_eq!(words["overtakenBy"], 1_800_000_007, "{words}");
+        let (code, message) = run_program(&home, verb, "1800000000/a1b2/9/pod-a");
+        assert_eq!(code, Some(i32::from(ExitVerdict::InUse.code())), "{message}");
+        assert_eq!(message["verdict"], "in-use", "{message}");
+        assert_eq!(message["overtakenBy"], 1_800_000_007, "{message}");
         assert_eq!(home.list_names("data"), before, "{verb}");
         let mark = std::fs::read_to_string(home.path("data/write_fence")).unwrap();
         assert_eq!(mark, "1800000007/c3d4/1/pod-b");
         let kept = std::fs::read_to_string(data_dir.join("member/kept")).unwrap();
         assert_eq!(kept, "as it was");
 
-        let (code, words) = run_program(&home, verb, "1800000008/a1b2/9/pod-a");
-        assert_eq!(code, Some(0), "{words}");
-        assert_eq!(words["overtakenBy"], Value::Null);
+        let (code, message) = run_program(&home, verb, "1800000008/a1b2/9/pod-a");
+        assert_eq!(code, Some(0), "{message}");
+        assert_eq!(message["overtakenBy"], Value::Null);
         assert!(!data_dir.join("member/kept").exists(), "{verb}");
         assert_eq!(data_dir.join("member/snap/db").is_file(), verb == "restore");
     }

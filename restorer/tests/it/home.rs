@@ -13,26 +13,26 @@ use serde_json::Value;
 
 use crate::support::fixture_path;
 
-/// Where the fixtures keep their snapshots.
+/// Directory of the snapshots in the fixtures.
 pub(crate) const SNAPSHOT_DIR: &str = "bucket/etcd-main/v2";
 
-/// A moment after every fixture was written.
+/// A time after every fixture was written.
 pub(crate) const NOW: i64 = 1_794_800_000;
 
-/// A home directory.
+/// A temporary home directory with local buckets.
 pub(crate) struct Home {
     directory: tempfile::TempDir,
 }
 
 impl Home {
-    /// An empty one.
+    /// Creates an empty one.
     pub(crate) fn new() -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),
         }
     }
 
-    /// One with a copy of the bucket of a fixture.
+    /// Creates one with a copy of the bucket of a fixture.
     pub(crate) fn from_fixture(name: &str) -> Self {
         let home = Self::new();
         let from = fixture_path(name).join(SNAPSHOT_DIR);
@@ -52,7 +52,7 @@ impl Home {
         self.directory.path()
     }
 
-    /// Names in a folder, sorted.
+    /// Returns the sorted names in a folder.
     pub(crate) fn list_names(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = self.path(folder).read_dir() else {
             return Vec::new();
@@ -65,7 +65,7 @@ impl Home {
         names
     }
 
-    /// The only name in the fixture's folder that begins so.
+    /// Returns the only snapshot name that starts with `start`.
     pub(crate) fn find_name(&self, start: &str) -> String {
         let all = self.list_names(SNAPSHOT_DIR);
         let mut found = all.iter().filter(|name| name.starts_with(start));
@@ -94,7 +94,7 @@ impl Home {
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Runs a verb as the program would.
+    /// Runs a verb as the program does.
     pub(crate) fn run(&self, arguments: &[&str]) -> Result<CommandOutcome, CommandFailure> {
         let arguments = ["mainstay-restorer"].iter().chain(arguments);
         let args = RestorerArgs::try_parse_from(arguments).unwrap();
@@ -120,10 +120,10 @@ impl Home {
     }
 }
 
-/// The failure of a verb that must have one, with this verdict.
+/// Returns the failure of a verb, which must have this verdict.
 pub(crate) fn expect_failure(result: Result<CommandOutcome, CommandFailure>, verdict: ExitVerdict) -> CommandFailure {
     match result {
-        Ok(outcome) => panic!("it went well: {}", outcome.text()),
+        Ok(outcome) => panic!("expected a failure: {}", outcome.text()),
         Err(failure) => {
             assert_eq!(failure.verdict(), verdict, "{failure}");
             failure
@@ -131,7 +131,7 @@ pub(crate) fn expect_failure(result: Result<CommandOutcome, CommandFailure>, ver
     }
 }
 
-/// The JSON of a verb that must go well, with this verdict.
+/// Returns the JSON of a verb that must succeed with this verdict.
 pub(crate) fn expect_success(result: Result<CommandOutcome, CommandFailure>, verdict: ExitVerdict) -> Value {
     match result {
         Ok(outcome) => {

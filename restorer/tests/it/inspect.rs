@@ -1,4 +1,4 @@
-//! `inspect` answers what a live etcd would.
+//! `inspect` reports the same values as a live etcd.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::home::{SNAPSHOT_DIR, Home, expect_failure, expect_success};
 use crate::support::{FixtureState, FIXTURES, fixture_path};
 
-/// The documented smallest database: one key, and where raft stands.
+/// The smallest database of the format documentation: one key, consistent index and term.
 const SMALLEST_ROOT: &str = concat!(
     "0200000000000000",
     "0200",
@@ -144,15 +144,15 @@ fn an_earlier_state_is_the_same_whichever_way_it_is_asked_for() {
         home.run_on_bucket("inspect", &["--to-revision", "1500"]),
         ExitVerdict::Shown,
     );
-    let seen = expect_success(
+    let viewed = expect_success(
         home.run_on_bucket("inspect", &["--revision", "1500"]),
         ExitVerdict::Shown,
     );
     assert_eq!(cut["revision"], 1500);
-    assert_eq!(seen["revision"], 2385);
-    assert_eq!(cut["hashKv"], seen["hashKv"]);
-    assert_eq!(cut["keys"]["live"], seen["keys"]["live"]);
-    assert_eq!(cut["keys"]["prefixes"], seen["keys"]["prefixes"]);
+    assert_eq!(viewed["revision"], 2385);
+    assert_eq!(cut["hashKv"], viewed["hashKv"]);
+    assert_eq!(cut["keys"]["live"], viewed["keys"]["live"]);
+    assert_eq!(cut["keys"]["prefixes"], viewed["keys"]["prefixes"]);
     let found = expect_failure(
         home.run_on_bucket("inspect", &["--revision", "2386"]),
         ExitVerdict::Usage,
@@ -190,7 +190,7 @@ fn a_snapshot_file_is_inspected_with_its_hash_compared() {
     );
 }
 
-/// The database of the data directory a 3.6 server left.
+/// Unpacks the database of the data directory of a 3.6 server.
 fn extract_data_dir(home: &Home) -> PathBuf {
     let packed = std::fs::File::open(fixture_path("gzip-3.6.14").join("datadir.tar.gz")).unwrap();
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed));

@@ -1,4 +1,4 @@
-//! `list` shows what is there, as chains.
+//! `list` shows the snapshots as chains.
 
 use mainstay_restorer::failure::ExitVerdict;
 use serde_json::json;
@@ -75,7 +75,7 @@ fn foreign_objects_leftovers_and_neighbours_are_told_apart() {
     assert!(!outcome.to_json().to_string().contains("99999"));
     let text = outcome.text();
     assert!(
-        text.contains("1 parts of uploads (4 B); 1 objects that are no snapshots"),
+        text.contains("1 parts of interrupted uploads (4 B); 1 other objects"),
         "{text}"
     );
 }
@@ -102,7 +102,7 @@ fn deltas_without_a_base_are_shown_as_such() {
     let outcome = home.run_on_bucket("list", &[]).unwrap();
     assert!(outcome.text().contains("(none)"), "{}", outcome.text());
     assert!(
-        outcome.text().contains("restorable revisions: nothing"),
+        outcome.text().contains("restorable revisions: none"),
         "{}",
         outcome.text()
     );
@@ -123,7 +123,7 @@ fn an_empty_prefix_is_no_backup() {
     assert!(
         foreign
             .reason()
-            .contains("1 objects there are no snapshots"),
+            .contains("1 other objects found"),
         "{foreign}"
     );
     assert_eq!(

@@ -1,9 +1,9 @@
-//! The restorer as a library and as a program, on buckets real etcd servers and the peer wrote.
+//! Tests of the restorer as a library and as a program, on buckets written by real etcd servers and etcd-backup-restore.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that cannot go on fails"
+    reason = "a failed step fails the test"
 )]
 
 mod bump;

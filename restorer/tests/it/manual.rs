@@ -1,4 +1,4 @@
-//! The manual pages in docs/man are those of the program. `make manual` writes them anew.
+//! The manual pages in docs/man match the program. `make manual` regenerates them.
 
 use std::path::Path;
 

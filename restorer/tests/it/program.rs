@@ -1,4 +1,4 @@
-//! The program: exit codes, JSON on standard output, help.
+//! The program itself: exit codes, JSON on standard output, help.
 
 use std::process::{Command, Output};
 

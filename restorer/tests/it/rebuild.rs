@@ -1,4 +1,4 @@
-//! A rebuilt database is the one that was backed up.
+//! A rebuilt database has the hash of the one that was backed up.
 
 use mainstay_archive::chain::ChainTarget;
 use mainstay_ids::Revision;

@@ -1,4 +1,4 @@
-//! A new cluster from the data directory of an old member.
+//! `restore --prefer-data-dir`: a new cluster from the data directory of an old member.
 
 mod live {
     use std::path::Path;
@@ -10,7 +10,7 @@ mod live {
 
     use crate::home::Home;
 
-    /// Runs `restore` on a directory as a Job does, with what is there as the preferred copy.
+    /// Runs `restore` on a directory as a Job does, with the existing directory as the preferred source.
     fn run_restore(home: &Home, data_dir: &Path, url: &str, more: &[&str]) -> (i32, Value) {
         let directory = data_dir.to_str().unwrap();
         let flags = [
@@ -34,7 +34,7 @@ mod live {
         (output.status.code().unwrap(), json)
     }
 
-    /// A directory of a server that was stopped, with some keys; and the identity of its cluster.
+    /// Creates a data directory with some keys by a server that is stopped; returns its revision and cluster id.
     async fn create_stopped_member(version: EtcdRelease, data_dir: &Path) -> (i64, u64) {
         let options = EtcdOptions::new().name("one").data_dir(data_dir);
         let mut etcd = EtcdServer::start(version, options).await;
@@ -55,17 +55,17 @@ mod live {
             let data_dir = home.path("data/new.etcd");
             let (revision, old) = create_stopped_member(version, &data_dir).await;
             let url = free_url();
-            let (code, read_init_result) = run_restore(&home, &data_dir, &url, &[]);
-            assert_eq!((code, read_init_result["verdict"].as_str()), (0, Some("restored")), "{read_init_result}");
-            assert_eq!(read_init_result["revision"], revision, "{read_init_result}");
-            assert_eq!(read_init_result["startRevision"], revision + 1_000_000_000, "{read_init_result}");
+            let (code, report) = run_restore(&home, &data_dir, &url, &[]);
+            assert_eq!((code, report["verdict"].as_str()), (0, Some("restored")), "{report}");
+            assert_eq!(report["revision"], revision, "{report}");
+            assert_eq!(report["startRevision"], revision + 1_000_000_000, "{report}");
             let options = EtcdOptions::new().name("one").data_dir(&data_dir).peer_url(url);
             let etcd = EtcdServer::start(version, options).await;
             assert_eq!(etcd.all_keys().await.len(), 20);
             assert!(etcd.revision().await.0 >= revision + 1_000_000_000);
             let cluster = etcd.status().await.header().unwrap().cluster_id();
-            assert_ne!(cluster, old, "members of the old one must not fit");
-            let kept = read_init_result["members"][0]["kept"].as_str().unwrap();
+            assert_ne!(cluster, old, "members of the old cluster must not be able to join");
+            let kept = report["members"][0]["kept"].as_str().unwrap();
             assert!(Path::new(kept).join("member/snap/db").is_file(), "{kept}");
         }
     }
@@ -76,14 +76,14 @@ mod live {
         let data_dir = home.path("data/new.etcd");
         let (revision, _) = create_stopped_member(EtcdRelease::V3_5New, &data_dir).await;
         let bucket = ["--store-container=bucket", "--store-prefix=etcd-main"];
-        let (code, init_result) = run_restore(&home, &data_dir, &free_url(), &bucket);
+        let (code, report) = run_restore(&home, &data_dir, &free_url(), &bucket);
         assert_eq!(
-            (code, init_result["verdict"].as_str()),
+            (code, report["verdict"].as_str()),
             (0, Some("restored")),
-            "{init_result}"
+            "{report}"
         );
-        assert!(init_result["fromDataDir"].is_null(), "{init_result}");
-        assert!(init_result["revision"].as_i64() > Some(revision), "{init_result}");
+        assert!(report["fromDataDir"].is_null(), "{report}");
+        assert!(report["revision"].as_i64() > Some(revision), "{report}");
     }
 
     #[tokio::test]
@@ -97,11 +97,11 @@ mod live {
             "--store-container=bucket",
             "--store-prefix=etcd-main",
         ];
-        let (code, init_result) = run_restore(&home, &data_dir, &free_url(), &more);
+        let (code, report) = run_restore(&home, &data_dir, &free_url(), &more);
         assert_eq!(
-            (code, init_result["verdict"].as_str()),
+            (code, report["verdict"].as_str()),
             (13, Some("wrong-volume")),
-            "{init_result}"
+            "{report}"
         );
         assert_eq!(
             home.list_names("data")
@@ -118,8 +118,8 @@ mod live {
         let data_dir = home.path("data/new.etcd");
         std::fs::create_dir_all(data_dir.join("member/snap")).unwrap();
         std::fs::write(data_dir.join("member/snap/db"), "no database").unwrap();
-        let (code, init_result) = run_restore(&home, &data_dir, &free_url(), &[]);
-        assert_eq!(code, 20, "{init_result}");
+        let (code, report) = run_restore(&home, &data_dir, &free_url(), &[]);
+        assert_eq!(code, 20, "{report}");
         assert!(data_dir.join("member/snap/db").is_file());
     }
 }

@@ -1,4 +1,4 @@
-//! Buckets in directories, and the answers the live etcd gave.
+//! Buckets in directories, and the expected values reported by the live etcd.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,7 +30,7 @@ pub(crate) fn fixture_path(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What the live etcd answered when the bucket was written.
+/// Values reported by the live etcd when the bucket was written.
 pub(crate) struct FixtureState {
     pub(crate) revision: Revision,
     pub(crate) hash: u32,
@@ -128,7 +128,7 @@ pub(crate) fn restore_database(bucket: &FixtureBucket, target: ChainTarget) -> R
 }
 
 impl RestoredDatabase {
-    /// Checks every page and row; returns live keys and keys on leases.
+    /// Checks every page and row; returns the number of live keys and of keys with a lease.
     pub(crate) fn verify(&self) -> (u64, u64) {
         let facts = DatabaseStatus::read(&self.database).unwrap();
         let mut history = HistoryChecker::new(&facts);

@@ -1,4 +1,4 @@
-//! Chains made by hand, one oddity each: what a rebuild makes of them.
+//! Rebuilds of synthetic chains, each with one anomaly.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,7 +32,7 @@ impl ObjectSource for MemoryBucket {
     }
 }
 
-/// A full snapshot holding one put per revision from 2 to `holds`.
+/// A full snapshot with one put per revision from 2 to `holds`.
 struct BaseSpec {
     named_revision: i64,
     held_revision: i64,
@@ -50,7 +50,7 @@ impl MemoryBucket {
         self
     }
 
-    /// A delta with one put per revision; second `n` of the epoch is when revision `n` happened.
+    /// Adds a delta with one put per revision; the time of revision `n` is second `n` of the epoch.
     fn with_delta(self, start: i64, last: i64) -> Self {
         self.with_delta_holding(start, last, start..=last)
     }
@@ -144,7 +144,7 @@ struct RestoredFile {
 }
 
 impl RestoredFile {
-    /// The revisions of the rows in the database.
+    /// Returns the revisions of the rows in the database.
     fn row_revisions(&self) -> Vec<i64> {
         let database = Database::open(&self.file).unwrap();
         let root = database.bucket(schema::KEY).unwrap().unwrap();
@@ -210,7 +210,7 @@ fn build_database(base: &BaseSpec) -> Vec<u8> {
     bytes
 }
 
-/// A base named and holding `revision`, created at that second.
+/// A base with the same revision in its name and its content, created at that second.
 fn base_at(revision: i64) -> BaseSpec {
     BaseSpec {
         named_revision: revision,
@@ -237,7 +237,7 @@ fn a_base_newer_than_its_name_swallows_deltas_whole_and_in_part() {
             .with_delta(61, 70)
             .with_delta(71, 80);
         let restored = bucket.restore(ChainTarget::Latest).unwrap();
-        assert_eq!(restored.row_revisions(), revisions_up_to(holds.max(80)), "base holds {holds}");
+        assert_eq!(restored.row_revisions(), revisions_up_to(holds.max(80)), "base at revision {holds}");
         assert_eq!(restored.rebuilt.base_revision, Revision(holds));
     }
 }

@@ -1,4 +1,4 @@
-//! `verify` proves a backup, and tells what is wrong with a damaged one.
+//! `verify` verifies a backup and reports what is wrong with a damaged one.
 
 use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
 
@@ -22,12 +22,12 @@ fn every_fixture_is_restorable_at_its_revision_and_so_is_every_object_of_it() {
                 objects.iter().all(|object| object["isSound"] == true),
                 "{name}: {report}"
             );
-            let wanted = if scope.is_empty() {
+            let object_count = if scope.is_empty() {
                 report["deltas"].as_u64().unwrap() + 1
             } else {
                 home.list_names(crate::home::SNAPSHOT_DIR).len() as u64
             };
-            assert_eq!(objects.len() as u64, wanted, "{name}");
+            assert_eq!(objects.len() as u64, object_count, "{name}");
         }
     }
 }
@@ -57,14 +57,14 @@ fn the_report_tells_what_each_object_really_holds() {
 #[test]
 fn every_flipped_bit_and_every_cut_of_every_object_is_found_and_named() {
     for fixture in FIXTURES {
-        let sound = Home::from_fixture(fixture);
-        let report = expect_success(sound.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+        let intact = Home::from_fixture(fixture);
+        let report = expect_success(intact.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
         for object in report["objects"].as_array().unwrap() {
             let name = object["name"].as_str().unwrap();
             let home = Home::from_fixture(fixture);
             let original = std::fs::read(home.object_path(name)).unwrap();
             let len = original.len();
-            // The last bits of an LZW stream lie behind its end code and mean nothing.
+            // The last bits of an LZW stream follow its end code and are ignored.
             let end = if fixture.starts_with("lzw") {
                 len - 2
             } else {
@@ -113,7 +113,7 @@ fn damage_is_named_with_its_place_and_with_what_can_be_had() {
         .collect();
     assert_eq!(damaged.len(), 1);
     assert!(damaged[0]["fault"].as_str().unwrap().contains(&name));
-    // And indeed:
+    // The suggested revision is restorable.
     let rest = expect_success(
         home.run_on_bucket("verify", &["--to-revision", "1544"]),
         ExitVerdict::Restorable,
@@ -130,10 +130,10 @@ fn a_damaged_duplicate_can_be_done_without() {
     home.modify_object(used, |bytes| bytes[600] ^= 1);
     let text = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup).to_string();
     assert!(
-        text.contains(used) && text.contains("the target can be reached from Full-"),
+        text.contains(used) && text.contains("the target is restorable from Full-"),
         "{text}"
     );
-    // The advice works.
+    // The suggested next step works.
     std::fs::remove_file(home.object_path(used)).unwrap();
     let again = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     assert_eq!(again["revision"], 2412);
@@ -177,7 +177,7 @@ fn a_missing_delta_is_incomplete_and_what_is_before_it_can_be_verified() {
         ExitVerdict::Restorable,
     );
     assert_eq!(part["revision"], 1222);
-    // With --all the objects are read all the same, and the verdict stays.
+    // With --all the objects are read as well, and the verdict is the same.
     let all = expect_verify_failure(&home, &["--all"], ExitVerdict::Incomplete);
     assert!(all.reason().contains("1223 to 1565 are missing"), "{all}");
     let read = all.to_json()["objects"].as_array().unwrap().len();
@@ -186,28 +186,28 @@ fn a_missing_delta_is_incomplete_and_what_is_before_it_can_be_verified() {
 
 #[test]
 fn names_that_lie_about_their_content_are_found_out() {
-    // A delta that claims the revisions of the one before it, which is gone.
+    // The name of a delta includes the revisions of the one before it, which is missing.
     let home = Home::from_fixture("gzip-3.5.30");
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00001545"))).unwrap();
-    let liar = "Incr-00001545-00001969-1794795255.gz";
-    home.rename_object(&home.find_name("Incr-00001939"), liar);
+    let misnamed = "Incr-00001545-00001969-1794795255.gz";
+    home.rename_object(&home.find_name("Incr-00001939"), misnamed);
     let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
     assert!(
         found.reason().contains("1545 to 1938 are missing"),
         "{found}"
     );
-    assert!(found.reason().contains(liar), "{found}");
+    assert!(found.reason().contains(misnamed), "{found}");
 
-    // One that claims to go further than it does.
+    // The name of a delta has a higher last revision than its content.
     let home = Home::from_fixture("gzip-3.5.30");
     home.rename_object(
         &home.find_name("Incr-00001970"),
         "Incr-00001970-00002400-1794795257.gz",
     );
     let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
-    assert!(found.reason().contains("end at revision 2385"), "{found}");
+    assert!(found.reason().contains("ends at revision 2385"), "{found}");
 
-    // A full snapshot under the name of a delta, and the other way round.
+    // A full snapshot with the name of a delta, and vice versa.
     let home = Home::from_fixture("gzip-3.5.30");
     let disguised = "Incr-00002386-00002390-1794795290.gz";
     std::fs::copy(home.object_path(&home.find_name("Full-")), home.object_path(disguised)).unwrap();
@@ -238,8 +238,8 @@ fn a_base_newer_than_its_name_fills_the_hole_behind_it() {
     assert_eq!(report["revision"], 2385);
     assert!(report["baseRevision"].as_i64().unwrap() >= 695);
     let text = home.run_on_bucket("verify", &[]).unwrap().text();
-    assert!(text.contains("newer than its name"), "{text}");
-    // Without its first delta the hole is real.
+    assert!(text.contains("newer than in its name"), "{text}");
+    // Without the first delta there is a gap that the base does not fill.
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00000696"))).unwrap();
     let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
     assert!(found.reason().contains("Full-00000000-00000600"), "{found}");
@@ -306,7 +306,7 @@ fn moments_and_revisions_out_of_reach_are_refused_with_what_can_be_had() {
     );
     assert!(found.reason().contains("restorable: 2026-"), "{found}");
     let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
-    // The moment the third delta begins: what was before it is reached, and nothing of it is.
+    // The time of the last event before the third delta: the result has all of the second and little or nothing of it.
     let third = &report["objects"][3];
     let first_of_third = third["firstRevision"].as_i64().unwrap();
     let second = report["objects"][2]["lastTime"].as_str().unwrap();

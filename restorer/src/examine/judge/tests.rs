@@ -72,7 +72,7 @@ fn deltas_without_a_hole_lead_to_their_end_or_to_the_revision_asked_for() {
         );
     }
     let short = reached_revision(10, &spans, StopPoint::Revision(Revision(31))).unwrap_err();
-    assert!(short.contains("end at revision 30"), "{short}");
+    assert!(short.contains("ends at revision 30"), "{short}");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn overlapping_deltas_are_taken_up_where_the_one_before_ended() {
     let split = [span(&[(11, 20)]), span(&[(20, 30)])];
     let text = reached_revision(10, &split, StopPoint::End).unwrap_err();
     assert!(
-        text.contains(DELTA_B) && text.contains("begins with revision 20"),
+        text.contains(DELTA_B) && text.contains("starts with revision 20"),
         "{text}"
     );
 }
@@ -150,7 +150,7 @@ fn a_moment_ends_before_the_first_later_revision() {
     };
     let text = reached_revision(10, &[span(&[(11, 20)]), first_untimed.clone()], stop).unwrap_err();
     assert!(
-        text.contains(DELTA_B) && text.contains("no usable time at revision 22"),
+        text.contains(DELTA_B) && text.contains("no valid time at revision 22"),
         "{text}"
     );
     let behind = DeltaSpan {
@@ -168,7 +168,7 @@ fn names_that_promise_more_than_the_objects_hold_are_not_believed() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.contains("end at revision 19, revision 20 is not in them"),
+        text.contains("ends at revision 19, before revision 20"),
         "{text}"
     );
 }

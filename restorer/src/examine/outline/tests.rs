@@ -9,7 +9,7 @@ use mainstay_mvcc::schema;
 
 use super::*;
 
-/// Streams `bytes` in pieces, again for each page asked for; returns the facts and the passes.
+/// Streams `bytes` in chunks, again for each page that must be kept; returns the facts and the number of passes.
 fn read_streamed(bytes: &[u8], chunk: usize) -> (Result<DatabaseStatus, DatabaseStatusError>, usize) {
     let mut keep = BTreeSet::new();
     for pass in 1.. {
@@ -36,8 +36,8 @@ fn assert_same_facts(bytes: &[u8], passes: usize) {
     let expected = read_facts(bytes).unwrap();
     for chunk in [977, 4096, 100_000, 1 << 20] {
         let (facts, took) = read_streamed(bytes, chunk);
-        assert_eq!(facts.unwrap(), expected, "pieces of {chunk}");
-        assert_eq!(took, passes, "pieces of {chunk}");
+        assert_eq!(facts.unwrap(), expected, "chunks of {chunk}");
+        assert_eq!(took, passes, "chunks of {chunk}");
     }
 }
 
@@ -75,8 +75,8 @@ fn a_stream_of_a_real_snapshot_tells_what_the_file_tells() {
     }
 }
 
-/// A database of our own: rows with values of the given sizes, added in several commits, so that
-/// pages of earlier ones stay behind.
+/// Builds a database with values of the given sizes, added in several commits, so that free pages of earlier ones
+/// remain.
 fn build_database(page_size: u32, commits: &[Vec<usize>], others: &[(&str, &str, usize)]) -> Vec<u8> {
     let file = tempfile::tempfile().unwrap();
     let mut revision = 2;
@@ -120,7 +120,7 @@ fn rows_that_fill_many_pages_and_leaves_whose_last_key_lies_far_behind_are_found
         let bytes = build_database(4096, &[vec![10; 3000], vec![1_500_000, 3, last]], &[]);
         assert_same_facts(&bytes, 1);
     }
-    // Values of a leaf before its last key: the key is beyond the first page of the leaf.
+    // The values of the leaf come before its last key, so the key is beyond the first page of the leaf.
     let bytes = build_database(65_536, &[vec![1; 700]], &[]);
     assert_same_facts(&bytes, 1);
 }
@@ -155,7 +155,7 @@ fn a_root_bucket_of_several_pages_takes_a_pass_for_each() {
     let expected = read_facts(&bytes).unwrap();
     let (facts, passes) = read_streamed(&bytes, 4096);
     assert_eq!(facts.unwrap(), expected);
-    assert!(passes > 1, "the root is one page: this test shows nothing");
+    assert!(passes > 1, "the root is one page: the test does not cover its case");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_damaged_page_on_the_way_is_the_error_a_reader_of_the_file_finds() {
     let sound = build_database(4096, &[vec![100; 5000]], &[]);
     for page in 0..sound.len() / 4096 {
         let mut bytes = sound.clone();
-        bytes[page * 4096] ^= 0x40; // the id of the page; of a meta page nobody looks at it
+        bytes[page * 4096] ^= 0x40; // the id of the page, which is not checked for meta pages
         let (facts, _) = read_streamed(&bytes, 100_000);
         match (facts, read_facts(&bytes)) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "page {page}"),

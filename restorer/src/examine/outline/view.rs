@@ -1,19 +1,19 @@
-//! The part of a file that is at hand, addressed as in the file.
+//! A window of a file, addressed with offsets of the file.
 
-/// Bytes of the file from `start` on.
+/// Bytes of the file from offset `start` on.
 pub(super) struct FileWindow<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) start: u64,
 }
 
 impl<'a> FileWindow<'a> {
-    /// That many bytes from `offset` on, if all are here.
+    /// Returns `len` bytes from `offset` on, if the window contains all of them.
     pub(super) fn get(&self, offset: u64, len: usize) -> Option<&'a [u8]> {
         let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         self.bytes.get(from..from.checked_add(len)?)
     }
 
-    /// What there is between two places; empty unless the first is here.
+    /// Returns the bytes of the window between two offsets; empty if the first one is before the window.
     pub(super) fn slice(&self, from: u64, to: u64) -> &'a [u8] {
         let index = |at: u64| usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
         if from < self.start {

@@ -1,17 +1,18 @@
-//! `copy`: backups from one store to another, proven on the way.
+//! `copy`: copies backups from one store to another and verifies them on the way.
 //!
 //! ```text
 //! source, destination ─► plan ─► each object: download ─┬─► upload ─ wait for its turn ─► visible
-//!  (final snapshot?)   chains,                          └─► inflate, hash: sound?
+//!  (final snapshot?)   chains,                          └─► decompress, compare the hash
 //!                      newest first
 //! ```
 //!
-//! **Holds**: the bytes of an object are not changed. One that is damaged is not copied and the others
-//! go on. An object becomes visible after every object planned before it, a full snapshot before its
-//! deltas, so what is in the destination can be restored at any moment. Nothing is overwritten. Memory
-//! is bounded, see the module `transfer`.
-//!
-//! **After a crash**: objects that were visible are whole; running again copies what is missing.
+//! Invariants:
+//! * The bytes of an object are not changed, and nothing is overwritten.
+//! * A damaged object is not copied; the others are.
+//! * An object becomes visible after every object planned before it, a full snapshot before its deltas. The
+//!   destination can therefore be restored at any moment.
+//! * Memory is bounded, see the module `transfer`.
+//! * After a crash, visible objects are complete; the next run copies the missing ones.
 
 mod plan;
 mod transfer;
@@ -37,92 +38,96 @@ use crate::failure::{CommandFailure, ExitVerdict};
 use crate::outcome::CommandOutcome;
 use crate::rebuild::{HashCheck, Meter};
 
-/// How often a store is asked for a final snapshot, as the peer does.
+/// Interval of listing the source for a final snapshot; the value of etcd-backup-restore.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Flags of `copy`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Copies backups from one store to another, of any two providers.\n\n\
-        Every object is inflated and its hash compared while it passes; a damaged one is named and \
-        not copied, and the others go on. What is in the destination already is not copied again, so \
-        a run that broke off is taken up by running it again. Nothing is overwritten. Full snapshots \
-        come before their deltas, newest first: the destination can be restored from at any moment. \
-        The mark .final of a name is dropped, as etcd-backup-restore does.",
+    long_about = "Copies backups from one store to another, between any two providers.\n\n\
+        Decompresses every object and compares its hash during the copy. Reports damaged objects and does \
+        not copy them; the others are copied. Skips objects that the destination already has, so an \
+        interrupted run continues when it is started again. Overwrites nothing. Copies the newest backup first, \
+        and a full snapshot before its deltas: the destination can be restored at any moment. Removes the \
+        suffix .final from names, as etcd-backup-restore does.",
     after_help = "Examples:\n  \
-        # all backups of a control plane that moves\n  \
+        # all backups of a control plane that is migrated\n  \
         mainstay-restorer copy --source-storage-provider GCS --source-store-container old --source-store-prefix shoot-1/etcd-main \\\n    \
         --storage-provider S3 --store-container new --store-prefix shoot-1/etcd-main --wait-for-final-snapshot\n\n  \
-        # the two newest backups to a directory below $HOME\n  \
+        # the two newest backups to a local store below $HOME\n  \
         mainstay-restorer copy --source-storage-provider S3 --source-store-container backups --store-container backups.copy --max-backups-to-copy 2\n\n  \
-        # what would be copied?\n  \
+        # list what would be copied\n  \
         mainstay-restorer copy --source-store-container a --store-container b --dry-run"
 )]
 pub struct CopyArgs {
-    /// Where backups are copied from.
     #[command(flatten)]
     pub source: SourceStoreArgs,
-    /// Where they are copied to.
+    /// The destination.
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Which of them, and how.
     #[command(flatten)]
     pub selection: CopySelectionArgs,
 }
 
-/// Which backups are copied, and how.
+/// Flags that select the backups to copy.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Copying")]
 pub struct CopySelectionArgs {
-    /// Copy this many backups, the newest: a backup is a full snapshot with its deltas; -1 is all
+    /// Copy this many of the newest backups; -1 copies all
+    ///
+    /// A backup is a full snapshot with its deltas.
     #[arg(long, value_name = "COUNT", default_value_t = -1, allow_negative_numbers = true)]
     #[arg(env = "MAINSTAY_MAX_BACKUPS_TO_COPY")]
     pub max_backups_to_copy: i64,
 
-    /// Copy backups whose newest object is at most this many days old; -1 is any age
+    /// Copy backups whose newest object is at most this many days old; -1 for any age
     #[arg(long, value_name = "DAYS", default_value_t = -1, allow_negative_numbers = true)]
     #[arg(env = "MAINSTAY_MAX_BACKUP_AGE")]
     pub max_backup_age: i64,
 
-    /// Objects copied at the same time; fewer where they are large, so that memory stays bounded
+    /// Maximum number of objects copied in parallel
+    ///
+    /// Large objects reduce the number, because all copies share a memory budget.
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     #[arg(env = "MAINSTAY_MAX_PARALLEL_COPY_OPERATIONS")]
     pub max_parallel_copy_operations: u16,
 
-    /// Wait until one of the four newest full snapshots of the source is a final one
+    /// Wait until one of the four newest full snapshots of the source is final
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     #[arg(require_equals = true, action = clap::ArgAction::Set)]
     #[arg(env = "MAINSTAY_WAIT_FOR_FINAL_SNAPSHOT")]
     pub wait_for_final_snapshot: bool,
 
-    /// Stop waiting after this long and copy what is there, for example 30m; 0 waits for ever
+    /// Timeout of waiting for a final snapshot, such as 30m; 0 waits forever
+    ///
+    /// After the timeout the existing snapshots are copied.
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = wait::parse_duration)]
     #[arg(env = "MAINSTAY_WAIT_FOR_FINAL_SNAPSHOT_TIMEOUT")]
     pub wait_for_final_snapshot_timeout: Duration,
 
-    /// Copy a full snapshot that carries no hash, one copied out of a data directory
+    /// Accept a full snapshot without a hash, such as a copied database file
     #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
 
-    /// Say what would be copied, and stop
+    /// Print what would be copied and exit
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CopyReport {
     source: String,
     destination: String,
-    /// A final snapshot was waited for and came, or did not.
+    /// Whether the final snapshot appeared; `None` if it was not waited for.
     final_snapshot: Option<bool>,
     /// Names in the destination.
     copied: Vec<String>,
-    /// Objects that were there already.
+    /// Objects that the destination already had.
     present: usize,
-    /// Deltas before every full snapshot, of no use.
+    /// Deltas older than every full snapshot, which no restore can use.
     without_base: usize,
     bytes: u64,
     damaged: Vec<RejectedObject>,
@@ -137,7 +142,7 @@ struct RejectedObject {
     reason: String,
 }
 
-/// Copies.
+/// Copies the backups.
 pub async fn run(args: CopyArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let CopyArgs {
         source,
@@ -158,9 +163,10 @@ pub async fn run(args: CopyArgs, context: &CommandContext) -> Result<CommandOutc
             wait::wait_for_final_snapshot(&from, POLL_INTERVAL, which.wait_for_final_snapshot_timeout).await?;
         report.final_snapshot = Some(waited == WaitOutcome::Found);
     }
+    // Listed after the wait, so that the final snapshot is included.
     let (have, there) = (backup::list_snapshots(&from).await?, backup::list_snapshots(&to).await?);
     if have.is_empty() {
-        let reason = format!("there is no snapshot in {}", report.source);
+        let reason = format!("no snapshot found in {}", report.source);
         return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason)
             .with_next_step("check --source-store-container and --source-store-prefix"));
     }
@@ -197,7 +203,7 @@ fn refuse_same_location(from: &StoreConfig, to: &StoreConfig) -> Result<(), Comm
     if is_same {
         return Err(CommandFailure::from_reason(
             ExitVerdict::Usage,
-            "source and destination are the same place",
+            "source and destination are the same",
         ));
     }
     Ok(())
@@ -211,7 +217,7 @@ fn describe_dry_run(plan: &CopyPlan, mut report: CopyReport) -> CommandOutcome {
         .collect();
     report.bytes = plan.total_bytes();
     let mut text = format!(
-        "would copy {} objects ({}) from {} to {}; {} are there already\n",
+        "would copy {} objects ({}) from {} to {}; {} already present\n",
         names.len(),
         format_bytes(report.bytes),
         report.source,
@@ -222,7 +228,7 @@ fn describe_dry_run(plan: &CopyPlan, mut report: CopyReport) -> CommandOutcome {
         let _ = writeln!(text, "  {name}");
     }
     for conflict in &report.conflicts {
-        let _ = writeln!(text, "  not {}: {}", conflict.name, conflict.reason);
+        let _ = writeln!(text, "  skipped {}: {}", conflict.name, conflict.reason);
     }
     let mut details = serde_json::to_value(&report).unwrap_or_default();
     if let Some(object) = details.as_object_mut() {
@@ -245,7 +251,7 @@ async fn execute_plan(
     let results = transfer.run(&plan.tasks, &meter).await?;
     drop(progress);
     report.seconds = started.elapsed().as_secs_f64();
-    let mut broken_off = None;
+    let mut interrupted = None;
     for (task, result) in plan.tasks.iter().zip(results) {
         match result {
             Some(Ok(bytes)) => {
@@ -256,14 +262,14 @@ async fn execute_plan(
                 name: task.object.name.to_string(),
                 reason: mainstay_telemetry::ErrorChain(&error).to_string(),
             }),
-            Some(Err(error)) => broken_off = broken_off.or(Some(error)),
+            Some(Err(error)) => interrupted = interrupted.or(Some(error)),
             None => {}
         }
     }
-    build_outcome(&report, broken_off)
+    build_outcome(&report, interrupted)
 }
 
-fn build_outcome(report: &CopyReport, broken_off: Option<CopyError>) -> Result<CommandOutcome, CommandFailure> {
+fn build_outcome(report: &CopyReport, interrupted: Option<CopyError>) -> Result<CommandOutcome, CommandFailure> {
     let details = serde_json::to_value(report).unwrap_or_default();
     let refused: Vec<&str> = report
         .damaged
@@ -272,7 +278,7 @@ fn build_outcome(report: &CopyReport, broken_off: Option<CopyError>) -> Result<C
         .map(|r| r.reason.as_str())
         .collect();
     let summary = format!(
-        "copied {} objects ({}) from {} to {} in {:.1} s; {} were there already",
+        "copied {} objects ({}) from {} to {} in {:.1} s; {} already present",
         report.copied.len(),
         format_bytes(report.bytes),
         report.source,
@@ -280,14 +286,15 @@ fn build_outcome(report: &CopyReport, broken_off: Option<CopyError>) -> Result<C
         report.seconds,
         report.present
     );
-    if let Some(error) = broken_off {
+    // First, because the next run continues and reports damaged objects again.
+    if let Some(error) = interrupted {
         return Err(CommandFailure::from(error)
-            .with_next_step(format!("run the same command again, it goes on: {summary}"))
+            .with_next_step(format!("run the same command again to continue; {summary}"))
             .with_details(details));
     }
     if !refused.is_empty() {
         return Err(CommandFailure::from_reason(ExitVerdict::DamagedBackup, refused.join("; "))
-            .with_next_step(format!("everything else is in place: {summary}"))
+            .with_next_step(format!("repair or remove the objects named in the reason; {summary}"))
             .with_details(details));
     }
     let verdict = if report.copied.is_empty() {
@@ -296,7 +303,7 @@ fn build_outcome(report: &CopyReport, broken_off: Option<CopyError>) -> Result<C
         ExitVerdict::Copied
     };
     let waited = match report.final_snapshot {
-        Some(false) => "no final snapshot came in time\n",
+        Some(false) => "no final snapshot appeared before the timeout\n",
         _ => "",
     };
     Ok(CommandOutcome::new(

@@ -1,4 +1,4 @@
-//! What to copy, in which order: a pure function of two listings.
+//! Plans which objects to copy and in which order, as a pure function of two listings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,30 +8,30 @@ use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::chain::{ChainInfo, list_chains};
 use mainstay_archive::name::SnapshotName;
 
-/// Which backups are wanted.
+/// Limits of the backups to copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopyLimits {
-    /// This many, the newest.
+    /// Number of the newest backups; `None` for all.
     pub(super) count: Option<usize>,
-    /// Those with an object created at or after this moment.
+    /// Backups need an object created at or after this time; `None` for any age.
     pub(super) not_before: Option<Timestamp>,
 }
 
-/// The moment `days` before `now`; `None` for a negative number, which means any age.
+/// Returns the time `days` before `now`; `None` for a negative number, which means any age.
 pub(super) fn age_cutoff(now: Timestamp, days: i64) -> Option<Timestamp> {
     let hours = days.checked_mul(24).filter(|_| days >= 0)?;
     let age = SignedDuration::from_hours(hours.min(i64::from(u32::MAX)));
     Some(now.checked_sub(age).unwrap_or(Timestamp::MIN))
 }
 
-/// An object to be copied, under its name in the destination.
+/// An object to copy, and its name in the destination.
 #[derive(Clone, Debug)]
 pub(super) struct CopyTask {
     pub(super) object: SnapshotObject,
     pub(super) name: SnapshotName,
 }
 
-/// An object in the destination that is in the way.
+/// An object that the destination has with another size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DestinationConflict {
     pub(super) name: SnapshotName,
@@ -43,34 +43,35 @@ impl fmt::Display for DestinationConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} is in the destination with {} bytes, in the source it has {}; it is not overwritten",
+            "{} has {} bytes in the destination but {} bytes in the source; not overwritten",
             self.name, self.destination_bytes, self.source_bytes
         )
     }
 }
 
-/// What to copy, in the order it is to become visible.
+/// Objects to copy, in the order in which they become visible.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CopyPlan {
     pub(super) tasks: Vec<CopyTask>,
-    /// Objects that are in the destination already.
+    /// Objects that the destination already has.
     pub(super) already_present: usize,
     pub(super) conflicts: Vec<DestinationConflict>,
-    /// Deltas before every full snapshot.
+    /// Deltas older than every full snapshot.
     pub(super) deltas_without_base: usize,
 }
 
 impl CopyPlan {
-    /// Chains newest first; in a chain the base first, then the deltas as they follow each other.
+    /// Plans the newest chain first; within a chain the base first, then its deltas by revision.
     pub(super) fn new(source: &Catalogue, destination: &Catalogue, limits: CopyLimits) -> Self {
-        let there: BTreeMap<String, u64> = destination
+        // Compared without `.final`, which a copy drops.
+        let existing: BTreeMap<String, u64> = destination
             .fulls
             .iter()
             .chain(&destination.deltas)
             .map(|object| (strip_final_suffix(&object.name).to_string(), object.size))
             .collect();
         let mut plan = Self::default();
-        let mut taken = BTreeSet::new();
+        let mut planned = BTreeSet::new();
         let all = list_chains(source);
         let backups = all.iter().filter(|chain| chain.base.is_some());
         plan.deltas_without_base = all
@@ -79,30 +80,31 @@ impl CopyPlan {
             .map(|chain| chain.deltas.len())
             .sum();
         let young = |chain: &&ChainInfo| limits.not_before.is_none_or(|oldest| chain.times.1 >= oldest);
-        let wanted = backups
+        let selected = backups
             .rev()
             .filter(young)
             .take(limits.count.unwrap_or(usize::MAX));
-        for chain in wanted {
+        for chain in selected {
             let mut deltas: Vec<&SnapshotObject> = chain.deltas.iter().collect();
             deltas.sort_by_key(|delta| (delta.name.start, delta.name.last, delta.name.created));
             for object in chain.base.iter().chain(deltas) {
-                // One name in both layouts of the source is one object of the destination.
-                if taken.insert(strip_final_suffix(&object.name).to_string()) {
-                    plan.add(object, &there);
+                // The same name in both layouts of the source becomes one object of the destination.
+                if planned.insert(strip_final_suffix(&object.name).to_string()) {
+                    plan.add(object, &existing);
                 }
             }
         }
         plan
     }
 
-    fn add(&mut self, object: &SnapshotObject, there: &BTreeMap<String, u64>) {
+    fn add(&mut self, object: &SnapshotObject, existing: &BTreeMap<String, u64>) {
         let name = strip_final_suffix(&object.name);
-        match there.get(&name.to_string()) {
+        match existing.get(&name.to_string()) {
             None => self.tasks.push(CopyTask {
                 object: object.clone(),
                 name,
             }),
+            // Objects are never changed: the same name and size means that it was copied before.
             Some(size) if *size == object.size => self.already_present += 1,
             Some(size) => self.conflicts.push(DestinationConflict {
                 name,
@@ -112,13 +114,12 @@ impl CopyPlan {
         }
     }
 
-    /// Bytes to be copied.
     pub(super) fn total_bytes(&self) -> u64 {
         self.tasks.iter().map(|task| task.object.size).sum()
     }
 }
 
-/// The name without the mark of a final snapshot.
+/// Returns the name without the suffix `.final`.
 fn strip_final_suffix(name: &SnapshotName) -> SnapshotName {
     SnapshotName {
         is_final: false,
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(of(Some(0), None), 0);
         assert_eq!(of(Some(1), None), 3);
         assert_eq!(of(Some(9), None), 5);
-        // Judged by the newest object: nothing as young as the limit becomes unreachable.
+        // The newest object of a backup decides: no object within the limit loses its full snapshot.
         assert_eq!(of(None, second(215)), 3);
         assert_eq!(of(None, second(110)), 5);
         assert_eq!(of(None, second(221)), 0);
@@ -204,9 +205,9 @@ mod tests {
         );
         assert_eq!(names(&plan), ["Incr-00000031-00000040-220.gz"]);
         assert_eq!(plan.already_present, 1);
-        let init_result: Vec<String> = plan.conflicts.iter().map(ToString::to_string).collect();
-        assert_eq!(init_result.len(), 1);
-        assert!(init_result[0].starts_with("Incr-00000021-00000030-210.gz is in the destination with 7"));
+        let conflicts: Vec<String> = plan.conflicts.iter().map(ToString::to_string).collect();
+        assert_eq!(conflicts.len(), 1);
+        assert!(conflicts[0].starts_with("Incr-00000021-00000030-210.gz has 7 bytes in the destination"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Carries objects over: downloads, proves and uploads at once, and makes them visible in order.
+//! Copies objects: downloads, verifies and uploads each one in a single stream, and makes them visible in order.
 //!
-//! Memory: a transfer holds parts on their way in and out. Each one reserves what it may come to from a
-//! common budget before it begins, so many small objects or a few large ones are under way.
+//! Memory: a transfer buffers parts of its download and upload. It reserves their maximum from a shared budget before
+//! it starts, so either many small objects or a few large ones are copied in parallel.
 
 use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
@@ -20,43 +20,39 @@ use crate::examine::{ObjectReadOptions, check_delta, check_full};
 use crate::failure::{Classify, CommandFailure, ExitVerdict};
 use crate::rebuild::{HashCheck, Meter, MeteredRead, RebuildError, StopPoint};
 
-/// What all transfers may hold in memory together, in [`UNIT_BYTES`]s.
+/// Memory budget of all transfers together, in units of [`UNIT_BYTES`].
 const BUDGET_UNITS: u32 = 192;
 const UNIT_BYTES: u64 = 1 << 20;
-/// Bytes of one object on their way in.
+/// Bytes of one object that are downloaded ahead of the reader.
 const DOWNLOAD_BUDGET_BYTES: u64 = 16 << 20;
 
-/// Why an object was not copied.
+/// Error of copying an object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum CopyError {
     /// The object is damaged in the source.
     #[error(transparent)]
     Damaged(RebuildError),
-    /// A store could not be read or written.
-    #[error("copy {name}")]
+    /// A store failed before or after the stream.
+    #[error("failed to copy {name}")]
     Store {
-        /// The object's name in the source.
+        /// Name in the source.
         name: String,
-        /// The store's answer.
         source: StoreError,
     },
-    /// A store could not be read or written, and said so in the middle of the object.
-    #[error("copy {name}")]
+    /// A store failed in the middle of the stream.
+    #[error("failed to copy {name}")]
     Stream {
-        /// The object's name in the source.
+        /// Name in the source.
         name: String,
-        /// The store's answer.
         source: RebuildError,
     },
-    /// The reader of an object stopped before its end.
-    #[error("copy {name}: {read} of {size} bytes were looked at")]
+    /// The verification stopped before the end of the object, so the upload is incomplete.
+    #[error("failed to copy {name}: only {read} of {size} bytes were read")]
     NotFullyRead {
-        /// The object's name in the source.
+        /// Name in the source.
         name: String,
-        /// Bytes read.
         read: u64,
-        /// Bytes there are.
         size: u64,
     },
 }
@@ -73,10 +69,11 @@ impl Classify for CopyError {
 }
 
 impl CopyError {
-    /// It concerns this object alone: the others can go on.
+    /// Returns whether the error concerns this object only, so that the others can still be copied.
     pub(super) fn is_object_error(&self) -> bool {
         match self {
             Self::Damaged(_) => true,
+            // Retention may have deleted it from the source, or another run copied it in the meantime.
             Self::Store { source, .. } => {
                 matches!(
                     source.class(),
@@ -88,7 +85,7 @@ impl CopyError {
     }
 }
 
-/// Two stores and how to work on them.
+/// Source, destination and options of a copy.
 #[derive(Clone)]
 pub(super) struct Transfer {
     pub(super) source: SnapStore,
@@ -101,13 +98,13 @@ pub(super) struct Transfer {
 type CopyResult = Result<u64, CopyError>;
 
 impl Transfer {
-    /// Copies the tasks; one answer for each, `None` for those not begun because a store failed.
+    /// Copies the tasks and returns one result for each; `None` for those not started because a store failed.
     pub(super) async fn run(
         &self,
         tasks: &[CopyTask],
         meter: &Arc<Meter>,
     ) -> Result<Vec<Option<CopyResult>>, CommandFailure> {
-        let broken =
+        let unexpected =
             |error: &(dyn std::error::Error + 'static)| CommandFailure::new(ExitVerdict::Failed, error);
         let memory = Arc::new(Semaphore::new(BUDGET_UNITS as usize));
         let slots = Arc::new(Semaphore::new(self.parallelism));
@@ -115,15 +112,16 @@ impl Transfer {
         let mut running = JoinSet::new();
         let mut turn = None;
         for (at, task) in tasks.iter().enumerate() {
-            // Taken in the order of the plan: whoever waits for its turn waits for one that runs.
+            // Acquired in the order of the plan: a transfer then only waits for one that is already running. In another
+            // order all slots could be held by transfers that wait for one without a slot.
             let slot = Arc::clone(&slots)
                 .acquire_owned()
                 .await
-                .map_err(|error| broken(&error))?;
+                .map_err(|error| unexpected(&error))?;
             let room = Arc::clone(&memory)
                 .acquire_many_owned(self.memory_units(task.object.size))
                 .await
-                .map_err(|error| broken(&error))?;
+                .map_err(|error| unexpected(&error))?;
             if has_failed.load(Ordering::Relaxed) {
                 break;
             }
@@ -138,13 +136,13 @@ impl Transfer {
             };
             running.spawn_blocking(move || {
                 let result = job.run();
-                drop((done, slot, room)); // the next one's turn
+                drop((done, slot, room)); // lets the next transfer finish
                 (at, result)
             });
         }
         let mut results: Vec<Option<CopyResult>> = tasks.iter().map(|_| None).collect();
         while let Some(joined) = running.join_next().await {
-            let (at, result) = joined.map_err(|error| broken(&error))?;
+            let (at, result) = joined.map_err(|error| unexpected(&error))?;
             if let Some(slot) = results.get_mut(at) {
                 *slot = Some(result);
             }
@@ -152,12 +150,13 @@ impl Transfer {
         Ok(results)
     }
 
-    /// What a transfer of this size may hold: the parts of a download, those of an upload and the one
-    /// being filled, or twice the object where that is less.
+    /// Returns the memory a transfer of this size may need: the parts of the download, those of the upload and the one
+    /// being filled; at most twice the object.
     fn memory_units(&self, size: u64) -> u32 {
         let out = u64::from(self.destination_effort.parallel_uploads) + 1;
         let most = DOWNLOAD_BUDGET_BYTES + out.saturating_mul(self.destination_effort.upload_part_bytes);
         let units = most.min(size.saturating_mul(2)) / UNIT_BYTES + 1;
+        // An object that needs more than the whole budget is copied alone instead of waiting forever.
         u32::try_from(units)
             .unwrap_or(BUDGET_UNITS)
             .min(BUDGET_UNITS)
@@ -169,7 +168,7 @@ struct ObjectTransfer {
     transfer: Transfer,
     task: CopyTask,
     meter: Arc<Meter>,
-    /// Answers when the object before this one is visible, or will not be.
+    /// Closed when the previous object is visible, or has failed.
     predecessor: Option<oneshot::Receiver<()>>,
     has_failed: Arc<AtomicBool>,
     runtime: Handle,
@@ -196,6 +195,7 @@ impl ObjectTransfer {
         let download = self.runtime.block_on(download).map_err(store)?;
         let upload = {
             let key = object_key(self.transfer.destination.prefix(), &self.task.name);
+            // upload() spawns tasks and needs the runtime of this blocking thread.
             let _inside = self.runtime.enter();
             self.transfer
                 .destination
@@ -214,10 +214,11 @@ impl ObjectTransfer {
         };
         let proven = self.verify_object(Box::new(tee));
         let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-        // Dropping the writer throws away what was sent.
+        // On the error paths below, dropping the writer discards the upload.
         let writer = sink.writer.take();
         if let Err(error) = proven {
             let name = object.name.to_string();
+            // After a failure of a store the reader sees a truncated object, which is not damage.
             return Err(if sink.has_failed {
                 CopyError::Stream {
                     name,
@@ -232,8 +233,9 @@ impl ObjectTransfer {
             return Err(CopyError::NotFullyRead { name, read, size });
         }
         drop(sink);
+        // A delta must not become visible before its full snapshot.
         if let Some(before) = before {
-            let _ = before.blocking_recv(); // gone means done
+            let _ = before.blocking_recv(); // the sender is dropped, never used: an error means done
         }
         match writer {
             Some(writer) => Ok(writer.finish().map_err(store)?.size),
@@ -241,13 +243,13 @@ impl ObjectTransfer {
         }
     }
 
-    /// Reads the stored bytes to their end, as a restore would.
+    /// Reads and verifies the stored bytes to their end, as a restore does.
     fn verify_object(&self, stored: Box<dyn Read + Send>) -> Result<(), RebuildError> {
         let object = &self.task.object;
         let options = ObjectReadOptions {
             hash_check: self.transfer.hash_check,
             stop: StopPoint::End,
-            threads: NonZeroUsize::MIN,
+            threads: NonZeroUsize::MIN, // objects are copied in parallel already
         };
         match object.name.kind {
             SnapshotKind::Full => check_full(object, stored, &options).map(|_| ()),
@@ -256,11 +258,11 @@ impl ObjectTransfer {
     }
 }
 
-/// Where the bytes that are read go as well.
+/// Destination of the bytes that are read.
 struct TeeSink {
     writer: Option<UploadWriter>,
     bytes_written: u64,
-    /// A store failed: what the reader says then tells nothing about the object.
+    /// Whether a store failed: then an error of the reader does not mean that the object is damaged.
     has_failed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Waits for the snapshot a control plane takes last before it moves.
+//! Waits for the final snapshot, the last one before a control plane is migrated.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +8,20 @@ use mainstay_store::{SnapStore, StoreError};
 
 use crate::backup;
 
-/// A final snapshot is looked for among this many of the newest full snapshots: others may have been
-/// taken after it.
+/// Number of the newest full snapshots that are checked: others may have been taken after the final one.
 const NEWEST_FULLS_CHECKED: usize = 4;
 
-/// How waiting ended.
+/// Result of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitOutcome {
-    /// A final snapshot is there.
     Found,
-    /// Time is up.
     TimedOut,
 }
 
-/// Asks the store until a final snapshot is there, or `limit` has passed; zero waits for ever.
+/// Lists the store until it has a final snapshot, or `limit` has passed; a `limit` of zero waits forever.
 pub(super) async fn wait_for_final_snapshot(
     store: &SnapStore,
-    every: Duration,
+    interval: Duration,
     limit: Duration,
 ) -> Result<WaitOutcome, StoreError> {
     let started = Instant::now();
@@ -34,14 +31,14 @@ pub(super) async fn wait_for_final_snapshot(
         }
         let left = limit.saturating_sub(started.elapsed());
         if !limit.is_zero() && left.is_zero() {
-            tracing::warn!("no final snapshot came in time, copying what is there");
+            tracing::warn!("no final snapshot before the timeout, copying existing snapshots");
             return Ok(WaitOutcome::TimedOut);
         }
         tracing::info!("waiting for a final snapshot");
         tokio::time::sleep(if limit.is_zero() {
-            every
+            interval
         } else {
-            every.min(left)
+            interval.min(left)
         })
         .await;
     }
@@ -56,7 +53,7 @@ fn has_final_snapshot(catalogue: &Catalogue) -> bool {
         .any(|full| full.name.is_final)
 }
 
-/// Reads `30m`, `1h30m`, `0`.
+/// Parses `30m`, `1h30m` or `0`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -116,8 +113,8 @@ mod tests {
         let folder = home.path().join("bucket/v2");
         std::fs::create_dir_all(&folder).unwrap();
         let store = open_local_store(home.path());
-        let every = Duration::from_millis(5);
-        let wait = tokio::spawn(async move { wait_for_final_snapshot(&store, every, Duration::ZERO).await });
+        let interval = Duration::from_millis(5);
+        let wait = tokio::spawn(async move { wait_for_final_snapshot(&store, interval, Duration::ZERO).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!wait.is_finished());
         std::fs::write(folder.join("Full-00000000-00000001-1.final"), b"").unwrap();
@@ -127,9 +124,9 @@ mod tests {
     #[tokio::test]
     async fn waiting_ends_at_the_limit_even_between_two_questions() {
         let home = tempfile::tempdir().unwrap();
-        let every = Duration::from_hours(1);
+        let interval = Duration::from_hours(1);
         let limit = Duration::from_millis(30);
-        let waited = wait_for_final_snapshot(&open_local_store(home.path()), every, limit).await;
+        let waited = wait_for_final_snapshot(&open_local_store(home.path()), interval, limit).await;
         assert_eq!(waited.unwrap(), WaitOutcome::TimedOut);
     }
 }

@@ -1,7 +1,7 @@
-//! The running cluster, as its other members tell.
+//! Queries the other members for the state of the running cluster.
 //!
-//! Every address is asked at the same time and each answer stands for itself: the list of a member that is cut off may be
-//! old. Of several answers that of the leader counts, then that of one who knows a leader.
+//! All URLs are queried in parallel. The member list of a partitioned member may be stale, so one answer is chosen: that
+//! of the leader first, then that of a member with a leader.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,14 +19,16 @@ use url::Url;
 use super::data::ObservedDataDir;
 use super::template::InitialClusterConfig;
 
-/// How long one member may take to answer, connecting included.
+/// Timeout of one member, including the connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How other members are reached.
+/// URLs and certificates for reaching other members.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Other members")]
 pub struct ClusterArgs {
-    /// Client URLs to ask besides those of the configuration: a service, or a cluster that is joined
+    /// Additional client URLs to query: a Service, or a cluster to join
+    ///
+    /// The client URLs of the configuration template are always queried.
     #[arg(
         long,
         env = "MAINSTAY_SERVICE_ENDPOINTS",
@@ -35,94 +37,89 @@ pub struct ClusterArgs {
     )]
     pub service_endpoints: Vec<Url>,
 
-    /// Certificates to trust, for https addresses
+    /// CA bundle (PEM) for https URLs
     #[arg(long, env = "MAINSTAY_CACERT", value_name = "FILE")]
     pub cacert: Option<PathBuf>,
 
-    /// Client certificate
+    /// Client certificate (PEM)
     #[arg(long, env = "MAINSTAY_CERT", value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
 
-    /// Key of the client certificate
+    /// Private key of the client certificate (PEM)
     #[arg(long, env = "MAINSTAY_KEY", value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
 }
 
-/// Why a member does not answer.
+/// Error of querying a member.
 #[derive(Debug, thiserror::Error)]
 enum MemberQueryError {
-    #[error("read {}", path.display())]
+    #[error("failed to read {}", path.display())]
     ReadFile {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("connect")]
+    #[error("failed to connect")]
     Connect { source: etcd_client::Error },
-    #[error("ask for the status")]
+    #[error("failed to get the status")]
     Status { source: etcd_client::Error },
-    #[error("ask for the members")]
+    #[error("failed to list the members")]
     MemberList { source: etcd_client::Error },
-    #[error("the answer has no header")]
+    #[error("status response has no header")]
     MissingHeader,
-    #[error("there is no answer within {REQUEST_TIMEOUT:?}")]
+    #[error("no response within {REQUEST_TIMEOUT:?}")]
     Timeout,
 }
 
 /// A member of a running cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterMember {
-    /// Its identity.
     pub id: MemberId,
-    /// Its name; empty while it was added and never started.
+    /// Name; empty until the member has started for the first time.
     pub name: String,
-    /// Where members reach it.
     pub peer_urls: Vec<String>,
-    /// Whether it has ever started.
+    /// Whether the member has ever started.
     pub has_started: bool,
 }
 
-/// What one member says.
+/// Response of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberResponse {
-    /// Who says it.
+    /// The member that responded.
     pub member: MemberId,
-    /// Of which cluster.
     pub cluster: ClusterId,
-    /// Whom it follows.
+    /// Leader as seen by this member; `None` without one.
     pub leader: Option<MemberId>,
-    /// All members, in the order of their identities.
+    /// All members, sorted by id.
     pub members: Vec<ClusterMember>,
 }
 
-/// Who this member is.
+/// This member: how its entry in a member list is found.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalMember<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Where it announces itself.
+    /// Advertised peer URLs.
     pub peer_urls: &'a [String],
-    /// Its data.
     pub observed: &'a ObservedDataDir,
 }
 
 impl ClusterArgs {
-    /// Asks everybody; the answers in no order.
+    /// Queries all URLs in parallel and returns the responses in no particular order.
     pub async fn query_members(&self, urls: impl IntoIterator<Item = String>) -> Vec<MemberResponse> {
         let service = self.service_endpoints.iter().map(ToString::to_string);
-        let mut dashboard_queries = JoinSet::new();
+        let mut queries = JoinSet::new();
         for url in urls.into_iter().chain(service) {
             let args = self.clone();
-            dashboard_queries.spawn(async move {
+            queries.spawn(async move {
                 let answer = timeout(REQUEST_TIMEOUT, args.query_member(&url)).await;
                 (url, answer.unwrap_or(Err(MemberQueryError::Timeout)))
             });
         }
         let mut answers = Vec::new();
-        while let Some(joined) = dashboard_queries.join_next().await {
+        while let Some(joined) = queries.join_next().await {
             match joined {
                 Ok((_, Ok(answer))) => answers.push(answer),
-                Ok((url, Err(error))) => debug!(url, error = %ErrorChain(&error), "no answer"),
-                Err(error) => debug!(error = %error, "a question was not asked"),
+                Ok((url, Err(error))) => debug!(url, error = %ErrorChain(&error), "member did not answer"),
+                Err(error) => debug!(error = %error, "query task failed"),
             }
         }
         answers
@@ -147,10 +144,12 @@ impl ClusterArgs {
                 id: MemberId(member.id()),
                 name: member.name().to_owned(),
                 peer_urls: member.peer_urls().to_vec(),
+                // A member publishes its client URLs when it starts for the first time.
                 has_started: !member.client_urls().is_empty(),
             })
             .collect();
         members.sort_by_key(|member| member.id);
+        // etcd reports member id 0 if it has no leader.
         let leader = status.leader();
         Ok(MemberResponse {
             member: MemberId(header.member_id()),
@@ -181,8 +180,7 @@ async fn read_file(path: &Path) -> Result<Vec<u8>, MemberQueryError> {
     })
 }
 
-/// The answer that counts: of the own cluster before any other, of the leader before its followers, of those before
-/// members that know no leader.
+/// Chooses the response to trust: of this member's own cluster first, then of the leader, then of a member with a leader.
 pub fn choose_response(answers: &[MemberResponse], own: Option<ClusterId>) -> Option<&MemberResponse> {
     answers.iter().max_by_key(|answer| {
         let is_own = own == Some(answer.cluster);
@@ -192,8 +190,9 @@ pub fn choose_response(answers: &[MemberResponse], own: Option<ClusterId>) -> Op
 }
 
 impl MemberResponse {
-    /// This member as the cluster knows it: by its identity where there is data, by its name, or by an address.
+    /// Returns the entry of this member: by the id in its data, else by its name, else by a peer URL.
     pub fn find_member(&self, myself: LocalMember<'_>) -> Option<&ClusterMember> {
+        // With data only the id counts: a member that was removed and added again has the same name and a new id.
         if let Some(id) = myself.observed.member_id {
             return self.members.iter().find(|member| member.id == id);
         }
@@ -204,12 +203,13 @@ impl MemberResponse {
         named.or_else(|| {
             let is_mine =
                 |url: &String| myself.peer_urls.iter().any(|own| strip_scheme(own) == strip_scheme(url));
+            // An added member has no name until it starts.
             let mut unnamed = self.members.iter().filter(|member| member.name.is_empty());
             unnamed.find(|member| member.peer_urls.iter().any(is_mine))
         })
     }
 
-    /// The cluster for the decision and the report.
+    /// Summarizes the cluster for the decision and the report.
     pub fn to_cluster_summary(&self, myself: LocalMember<'_>) -> ClusterSummary {
         ClusterSummary::Found {
             cluster_id: self.cluster.to_string(),
@@ -223,11 +223,12 @@ impl MemberResponse {
         }
     }
 
-    /// What a member that joins writes into its configuration. etcd compares addresses and their number; a name it
-    /// has yet to learn may be anything.
+    /// Returns `initial-cluster` for a member that joins.
     pub fn to_initial_cluster(&self, myself: LocalMember<'_>) -> InitialClusterConfig {
         let own = self.find_member(myself);
         let pairs = self.members.iter().flat_map(|member| {
+            // A joining etcd compares only the peer URLs with the running cluster, so any name serves for a member
+            // that has not started yet.
             let name = match &member.name {
                 _ if own == Some(member) => myself.name.to_owned(),
                 name if name.is_empty() => member.id.to_string(),
@@ -244,7 +245,7 @@ impl MemberResponse {
     }
 }
 
-/// An address without its scheme: encryption may have been switched meanwhile.
+/// Returns a URL without its scheme: TLS may have been switched on or off in the meantime.
 pub(super) fn strip_scheme(url: &str) -> &str {
     let (_, place) = url.split_once("://").unwrap_or(("", url));
     place.trim_end_matches('/')

@@ -1,4 +1,4 @@
-//! The data directory as init sees it: whose it is, whether etcd can start on it, what it holds.
+//! Observes the data directory: its owner, whether etcd can start on it, and its revision.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,38 +15,33 @@ use super::cluster::strip_scheme;
 use crate::failure::{Classify, CommandFailure, ExitVerdict};
 use crate::health::{self, ValidationMode};
 
-/// What etcd is called where nobody gave it a name, as in a restore of one member.
+/// Default member name of etcd, which a restore of a single member uses as well.
 const DEFAULT_MEMBER_NAME: &str = "default";
 
-/// Whose the data has to be.
+/// The expected owner of the data.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedOwner<'a> {
-    /// The namespace of the pod, where it is known.
+    /// Namespace of the pod; `None` skips the check of the volume.
     pub namespace: Option<&'a str>,
-    /// The name of the member.
+    /// Name of the member.
     pub member: &'a str,
-    /// Where the member announces itself.
+    /// Advertised peer URLs of the member.
     pub peer_urls: &'a [String],
 }
 
-/// Why a data directory cannot even be looked at.
+/// Error of accessing a data directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// A link leads nowhere. Data that is elsewhere is not missing.
-    #[error("{} is a link to {}, and nothing is there", path.display(), target.display())]
+    /// A symbolic link points to a missing file. The data may be elsewhere, so it does not count as missing.
+    #[error("{} is a symbolic link to {}, which does not exist", path.display(), target.display())]
     DanglingLink {
-        /// The link.
         path: PathBuf,
-        /// Where it leads.
         target: PathBuf,
     },
-    /// It cannot be told what is there.
-    #[error("look at {}", path.display())]
+    #[error("failed to read {}", path.display())]
     Metadata {
-        /// The path.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
 }
@@ -57,16 +52,14 @@ impl Classify for DataError {
     }
 }
 
-/// A data directory that was looked at.
+/// Observed data directory.
 #[derive(Clone, Debug)]
 pub struct ObservedDataDir {
-    /// For the decision and the report.
+    /// Input of the decision and part of the report.
     pub summary: DataDirSummary,
-    /// Whose it is.
     pub member_id: Option<MemberId>,
-    /// Of which cluster.
     pub cluster_id: Option<ClusterId>,
-    /// What is wrong, in words.
+    /// Description of what is wrong; `None` if nothing is.
     pub faults: Option<String>,
 }
 
@@ -81,56 +74,57 @@ impl ObservedDataDir {
     }
 }
 
-/// Whether the note of an orderly stop may be used up.
+/// Whether the clean-shutdown marker may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleanStopUse {
-    /// It is taken: etcd starts next.
+    /// Remove it and use it: etcd starts next.
     Consume,
-    /// It stays, unused: nothing is to change.
+    /// Keep it and ignore it: a dry run changes nothing.
     Ignore,
 }
 
-/// Looks at the directory: quickly when etcd has ended in order and nothing has changed since, thoroughly otherwise.
+/// Verifies the directory: a quick check after a clean shutdown without changes since, all of it otherwise.
 pub async fn observe_data_dir(data_dir: &Path, owner: ExpectedOwner<'_>, note: CleanStopUse) -> Result<ObservedDataDir, CommandFailure> {
     check_links(data_dir)?;
+    // Before anything is read: the data of another namespace is none of ours.
     if let Some(namespace) = owner.namespace
         && let GuardStatus::Mismatch { found } = check_volume_guard(data_dir, namespace)?
     {
-        let words = format!("the volume belongs to namespace {found:?}, not to {namespace:?}");
-        return Ok(ObservedDataDir::from_state(DataState::Foreign, Some(words)));
+        let message = format!("volume belongs to namespace {found:?}, expected {namespace:?}");
+        return Ok(ObservedDataDir::from_state(DataState::Foreign, Some(message)));
     }
     let mode = match note {
         CleanStopUse::Consume => choose_validation_mode(data_dir).await?,
         CleanStopUse::Ignore => ValidationMode::Full,
     };
-    info!(?mode, "the data directory is verified");
+    info!(?mode, "verifying the data directory");
     let report = health::verify_data_dir(data_dir.to_owned(), mode).await?;
     let seen = summarize_report(data_dir, &report, mode);
-    let stranger = report
+    let mismatch = report
         .facts
         .as_ref()
         .and_then(|facts| describe_other_owner(facts, owner));
-    Ok(match stranger {
-        Some(words) => ObservedDataDir {
+    Ok(match mismatch {
+        Some(message) => ObservedDataDir {
             summary: DataDirSummary {
                 state: DataState::Foreign,
                 ..seen.summary
             },
-            faults: Some(words),
+            faults: Some(message),
             ..seen
         },
         None => seen,
     })
 }
 
-/// Refuses links that lead nowhere, which would look like data that is not there.
+/// Refuses dangling symbolic links, which would look like missing data.
 fn check_links(data_dir: &Path) -> Result<(), DataError> {
     let parts = ["member", "member/snap", "member/snap/db", "member/wal"];
     let parts = parts.map(|part| data_dir.join(part));
-    // With a slash behind it, the name would be that of what the link leads to.
+    // A path with a trailing slash names the target of the link, and read_link would not see the link.
     let folder = data_dir.components().as_path().to_owned();
     for path in std::iter::once(folder).chain(parts) {
-        // What is no link, or not there, is for the verification to judge.
+        // Not a link, or missing: the verification reports it.
         let Ok(target) = std::fs::read_link(&path) else {
             continue;
         };
@@ -145,25 +139,26 @@ fn check_links(data_dir: &Path) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Words about whose data it is, if it is another member's: called otherwise *and* reached elsewhere, since a name or an
-/// address alone may have been changed on purpose.
+/// Returns a description of the owner if the data belongs to another member: both name *and* peer URLs differ. One of
+/// them alone may have been changed on purpose.
 fn describe_other_owner(facts: &DirFacts, owner: ExpectedOwner<'_>) -> Option<String> {
     let id = facts.member_id?;
     let entry = facts.members.iter().find(|member| member.id == id)?;
+    // A member has no name before its first start, and the default name after a restore without --name.
     let is_called_so = ["", DEFAULT_MEMBER_NAME, owner.member].contains(&entry.name.as_str());
     let is_own = |url: &String| owner.peer_urls.iter().any(|own| strip_scheme(own) == strip_scheme(url));
     if is_called_so || entry.peer_urls.iter().any(is_own) {
         return None;
     }
     Some(format!(
-        "the data is that of the member {:?} at {}, not of {:?}",
+        "data belongs to member {:?} at {}, expected {:?}",
         entry.name,
         entry.peer_urls.join(", "),
         owner.member
     ))
 }
 
-/// A note counts once, and only while nothing has changed; whatever goes wrong with it means a full verification.
+/// Takes the clean-shutdown marker. Without a usable marker, or if the data has changed since, the verification is full.
 async fn choose_validation_mode(data_dir: &Path) -> Result<ValidationMode, CommandFailure> {
     let data_dir = data_dir.to_owned();
     let work = tokio::task::spawn_blocking(move || {
@@ -177,7 +172,7 @@ async fn choose_validation_mode(data_dir: &Path) -> Result<ValidationMode, Comma
         Ok(true) => Ok(ValidationMode::Sanity),
         Ok(false) => Ok(ValidationMode::Full),
         Err(error) => {
-            debug!(error = %ErrorChain(&error), "the note of an orderly stop cannot be used");
+            debug!(error = %ErrorChain(&error), "clean-shutdown marker unusable");
             Ok(ValidationMode::Full)
         }
     }
@@ -188,6 +183,7 @@ fn summarize_report(data_dir: &Path, report: &DirReport, mode: ValidationMode) -
         .warnings
         .iter()
         .any(|warning| warning.what == WarningKind::MemberRemoved);
+    // etcd refuses to run on the data of a removed member, even if the directory is valid.
     let state = match report.verdict {
         DirVerdict::Valid if is_removed => DataState::Removed,
         DirVerdict::Valid => DataState::Sound,

@@ -1,16 +1,16 @@
-//! What is to happen to a member, as a function of what was seen. The only place that decides.
+//! Decides about a member as a pure function of the observed state. No other module decides.
 //!
 //! | data | cluster | configuration | backup | decision |
 //! | --- | --- | --- | --- | --- |
 //! | foreign, in use, removed | any | any | any | refuse |
-//! | sound | knows it no more; or is another one | any | any | refuse |
+//! | sound | does not list it; or is another cluster | any | any | refuse |
 //! | sound | otherwise | one member | newer than the data | restore required |
 //! | sound | otherwise | otherwise | otherwise, also unreachable | start |
 //! | corrupt | unreachable | one member | present | restore required |
 //! | corrupt | unreachable | one member | unreachable | wait |
 //! | corrupt | otherwise | otherwise | otherwise | refuse |
 //! | missing | added it | any | any | join |
-//! | missing | had it; or does not know it | any | any | wait |
+//! | missing | lists it as started; or does not list it | any | any | wait |
 //! | missing | unreachable | new, listed | none or empty | bootstrap |
 //! | missing | unreachable | new, listed | present | restore required |
 //! | missing | unreachable | new, listed | unreachable | wait |
@@ -24,31 +24,31 @@ use mainstay_verdict::{
     BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, MemberRegistration, RefuseCause, RestoreCause, WaitCause,
 };
 
-/// What the configuration says about the cluster.
+/// The cluster as the configuration describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfiguredCluster {
-    /// Whether there is one already.
     pub state: InitialClusterState,
-    /// Whether this member is the only one.
+    /// Whether `initial-cluster` lists this member and no other.
     pub is_single_member: bool,
-    /// Whether this member is listed among those a new cluster begins with.
+    /// Whether `initial-cluster` lists this member.
     pub is_listed: bool,
 }
 
-/// Whether there is a cluster already, in etcd's words.
+/// `initial-cluster-state` of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialClusterState {
-    /// None yet.
+    /// The cluster is still to be bootstrapped.
     New,
-    /// There is, or was, one.
+    /// The cluster exists, or existed.
     Existing,
 }
 
-/// Whether the backup has a say, so that the store has to be asked.
+/// Returns whether the decision depends on the backup, so that the store must be listed.
 pub fn needs_backup(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster) -> bool {
     let is_unreachable = *cluster == ClusterSummary::Unreachable;
     match data.state {
         DataState::Foreign | DataState::InUse | DataState::Removed => false,
+        // One of several members catches up from the others, so the backup does not matter.
         DataState::Sound => configured.is_single_member && find_refuse_cause(data, cluster).is_none(),
         DataState::Corrupt => is_unreachable && configured.is_single_member,
         DataState::Missing => {
@@ -61,7 +61,7 @@ pub fn needs_backup(data: &DataDirSummary, cluster: &ClusterSummary, configured:
     }
 }
 
-/// Decides.
+/// Decides according to the table of the module.
 pub fn decide(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
     match data.state {
         DataState::Foreign => InitDecision::Refuse(RefuseCause::WrongVolume),
@@ -73,26 +73,27 @@ pub fn decide(data: &DataDirSummary, cluster: &ClusterSummary, configured: Confi
     }
 }
 
-/// Members of a larger cluster catch up from each other; whoever is alone has only the backup to compare with. A store
-/// that cannot be asked does not keep sound data from being served.
 fn decide_sound(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
     if let Some(cause) = find_refuse_cause(data, cluster) {
         return InitDecision::Refuse(cause);
     }
     match backup {
+        // A single member can only be compared with the backup; one of several catches up from the others.
         BackupSummary::Present { newest_revision } if configured.is_single_member => {
-            let reach = data.highest_revision.unwrap_or(i64::MAX);
-            if reach < *newest_revision {
+            let reached = data.highest_revision.unwrap_or(i64::MAX);
+            if reached < *newest_revision {
                 InitDecision::RestoreRequired(RestoreCause::DataBehindBackup)
             } else {
                 InitDecision::Start
             }
         }
+        // An unreachable store does not keep valid data from being served.
         _ => InitDecision::Start,
     }
 }
 
-/// Why a running cluster would not take this data, if so. One without a leader may be mistaken about its members.
+/// Returns why the running cluster would not accept this data, if so. Without a leader its member list may be stale, so
+/// it does not count.
 fn find_refuse_cause(data: &DataDirSummary, cluster: &ClusterSummary) -> Option<RefuseCause> {
     let ClusterSummary::Found {
         cluster_id,
@@ -111,6 +112,7 @@ fn find_refuse_cause(data: &DataDirSummary, cluster: &ClusterSummary) -> Option<
     }
 }
 
+/// Restores only what has no other copy: one of several members is replaced through the running cluster instead.
 fn decide_corrupt(cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
     let is_only_copy = *cluster == ClusterSummary::Unreachable && configured.is_single_member;
     match backup {
@@ -126,6 +128,7 @@ fn decide_missing(cluster: &ClusterSummary, configured: ConfiguredCluster, backu
     match (cluster, configured.state) {
         (ClusterSummary::Found { mine, .. }, _) => match mine {
             MemberRegistration::Added => InitDecision::Join,
+            // Raft forbids a member to come back without its log: it may have voted, and would forget it.
             MemberRegistration::Started => InitDecision::Wait(WaitCause::DataLost),
             MemberRegistration::Absent => InitDecision::Wait(WaitCause::NotAdded),
         },
@@ -133,16 +136,20 @@ fn decide_missing(cluster: &ClusterSummary, configured: ConfiguredCluster, backu
             InitDecision::Wait(WaitCause::NotListed)
         }
         (ClusterSummary::Unreachable, InitialClusterState::New) => match backup {
+            // Bootstrapping an empty cluster over a backup would continue its history with other data.
             BackupSummary::Present { .. } => InitDecision::RestoreRequired(RestoreCause::BackupExists),
+            // The store may hold a backup: bootstrapping now would lose its data.
             BackupSummary::Unreachable => InitDecision::Wait(WaitCause::StoreUnreachable),
             BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked => InitDecision::Bootstrap,
         },
+        // The other members may have newer data than the backup.
         (ClusterSummary::Unreachable, InitialClusterState::Existing) if !configured.is_single_member => {
             InitDecision::Wait(WaitCause::ClusterUnreachable)
         }
         (ClusterSummary::Unreachable, InitialClusterState::Existing) => match backup {
             BackupSummary::Present { .. } => InitDecision::RestoreRequired(RestoreCause::DataMissing),
             BackupSummary::Unreachable => InitDecision::Wait(WaitCause::StoreUnreachable),
+            // An empty start would hide the data loss: an operator must accept it.
             BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked => {
                 InitDecision::Refuse(RefuseCause::NothingToRestore)
             }
@@ -150,7 +157,7 @@ fn decide_missing(cluster: &ClusterSummary, configured: ConfiguredCluster, backu
     }
 }
 
-/// Whether waiting a little may change the decision. Lost data is for the controller to hear of at once.
+/// Returns whether waiting may change the decision. Lost data is reported at once: the controller must replace the member.
 pub fn should_wait(decision: InitDecision) -> bool {
     match decision {
         InitDecision::Wait(cause) => match cause {

@@ -1,16 +1,17 @@
-//! `init`: what has to be known and decided before etcd may start in a pod.
+//! `init`: decides whether etcd may start in a pod, and writes its configuration.
 //!
 //! ```text
 //! configuration of all members ┐
 //! data directory: verified     ├─► decide (pure) ─┬─ start, bootstrap, join ─► the member's configuration, exit 0
-//! other members: asked         │                  ├─ wait ─► look again, until the time is up
-//! backup: listed, if it matters┘                  └─ restore required, refuse ─► exit, etcd does not start
-//!                                     └─► report, for whoever watches the container
+//! other members: queried       │                  ├─ wait ─► observe again, until the timeout
+//! backup: listed, if needed    ┘                  └─ restore required, refuse ─► exit, etcd does not start
+//!                                     └─► report for the controller, in the termination message
 //! ```
 //!
-//! **Holds**: the data directory is never written; only a note of an orderly stop, which counts once, is taken away, and
-//! the mark of the volume's owner is set. Nothing is restored here. A store that cannot be reached is not an empty one,
-//! and members that cannot be reached are not absent.
+//! Invariants:
+//! * The data directory is not changed, except that the clean-shutdown marker, which is valid once, is removed and the
+//!   namespace is recorded on the volume. Nothing is restored here.
+//! * An unreachable store is not an empty one, and unreachable members are not absent.
 
 pub mod cluster;
 pub mod data;
@@ -40,7 +41,7 @@ use crate::cli::CommandContext;
 use crate::failure::{CommandFailure, ExitVerdict};
 use crate::outcome::CommandOutcome;
 
-/// How often a member that waits looks again.
+/// Interval of observing again while waiting.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Flags of `init`.
@@ -48,41 +49,47 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 #[command(
     long_about = "Decides whether and how etcd may start, and writes its configuration. Runs as the init \
         container of a member.\n\n\
-        Verifies the data directory (quickly when etcd has ended in order, fully otherwise), asks the \
-        other members what they know, looks whether there is a backup, and decides: begin a new \
-        cluster, go on with the data, join as a member that was added; or not start, because the data has \
-        to be restored, because somebody else has to act first, or because it must never start on this \
-        volume. Only in the first three cases is the configuration written and the exit code 0.\n\n\
-        Never changes data and never restores. What was found and decided is the field `init` of the \
-        JSON result.",
-    after_help = "Exit codes: 0 etcd may start; 40 the data has to be restored first; 41 somebody else has to \
-        act first, for example by adding this member to the cluster; 42 etcd must not start on this volume.\n\n\
+        Verifies the data directory (a quick check after a clean shutdown, all of it otherwise), queries the \
+        other members, lists the backup if it matters, and decides: bootstrap a new cluster, start with the \
+        existing data, or join as an added member. Otherwise etcd does not start: the data must be restored, \
+        the controller or an operator must act first, or etcd must never start on this volume. Only the \
+        first three decisions write the configuration and exit with 0.\n\n\
+        Never changes data and never restores. The field `init` of the JSON result contains the observed \
+        state and the decision. On machines without Kubernetes, use `initialize`.",
+    after_help = "Exit codes: 0 etcd may start; 40 the data must be restored first; 41 the controller or an operator \
+        must act first, for example add this member to the cluster; 42 etcd must not start on this volume.\n\n\
         Examples:\n  \
-        # as in a pod of a StatefulSet, with POD_NAME and POD_NAMESPACE set\n  \
+        # in a pod of a StatefulSet, with POD_NAME and POD_NAMESPACE set\n  \
         mainstay-restorer init --config-template /var/etcd/config/etcd.conf.yaml --config-output /var/etcd/run/etcd.conf.yaml \\\n    \
         --service-endpoints http://etcd-main-client:2379 --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
-        # what would be decided?\n  \
+        # print the decision, change nothing\n  \
         mainstay-restorer init --pod-name etcd-main-0 --config-template etcd.conf.yaml --dry-run -o json"
 )]
 pub struct InitArgs {
-    /// Configuration of all members: etcd's own keys, with advertised addresses by member
+    /// Configuration template of all members
+    ///
+    /// A configuration file of etcd, except that the advertised URLs are maps from member name to URLs.
     #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_TEMPLATE")]
     pub config_template: PathBuf,
 
-    /// Where to write the configuration of this member, for `etcd --config-file`
+    /// File to write the configuration of this member to, for `etcd --config-file`
     #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_OUTPUT")]
     #[arg(required_unless_present = "dry_run")]
     pub config_output: Option<PathBuf>,
 
-    /// Name of the pod; the member is named after it, behind the prefix of the configuration
+    /// Name of the pod, from which the member name is derived
+    ///
+    /// If the template has a `member-name-prefix`, the member name is PREFIX-POD.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub pod_name: String,
 
-    /// Namespace the volume belongs to; a volume marked for another one is refused
+    /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub namespace: Option<String>,
 
-    /// How long to wait for others to act before giving up; the container is started again then
+    /// Timeout of waiting for the controller, an operator or other members to act
+    ///
+    /// After the timeout the program exits with 41, and the kubelet restarts the container.
     #[arg(
         long,
         value_name = "DURATION",
@@ -91,7 +98,7 @@ pub struct InitArgs {
     )]
     pub wait_timeout: SignedDuration,
 
-    /// How long the store may take to list the backup before it counts as unreachable
+    /// Timeout of listing the backup, after which the store counts as unreachable
     #[arg(
         long,
         value_name = "DURATION",
@@ -100,20 +107,19 @@ pub struct InitArgs {
     )]
     pub store_list_timeout: SignedDuration,
 
-    /// Say what would be decided, and change nothing
+    /// Print the decision and change nothing
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Other members.
     #[command(flatten)]
     pub cluster: ClusterArgs,
 
-    /// The backup; without --store-container and --store-prefix there is none.
+    /// The backup; none if provider, container and prefix have their defaults.
     #[command(flatten, next_help_heading = "Backup")]
     pub store: StoreArgs,
 }
 
-/// What was seen and decided at one moment.
+/// Observed state and decision of one attempt.
 struct InitObservation {
     observed: ObservedDataDir,
     cluster: ClusterSummary,
@@ -122,7 +128,7 @@ struct InitObservation {
     response: Option<MemberResponse>,
 }
 
-/// Everything that stays the same while init waits.
+/// Inputs that do not change while init waits.
 struct InitContext<'a> {
     context: &'a CommandContext,
     template_path: PathBuf,
@@ -132,7 +138,7 @@ struct InitContext<'a> {
     store_timeout: Duration,
 }
 
-/// Decides, waits where that helps, and writes the configuration.
+/// Decides, waits if that can change the decision, and writes the configuration.
 pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let InitArgs {
         config_template,
@@ -154,7 +160,9 @@ pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutc
         member: &member,
         peer_urls: &template.peer_urls(&member).unwrap_or_default(),
     };
+    // The marker is valid once: a dry run must not use it up.
     let note = if dry_run { CleanStopUse::Ignore } else { CleanStopUse::Consume };
+    // Observed once: a full verification is expensive, and the marker is valid once.
     let seen = data::observe_data_dir(&data_dir, owner, note).await?;
     let watch = InitContext {
         context,
@@ -164,27 +172,29 @@ pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutc
         store: to_store_config(store)?,
         store_timeout: positive(store_list_timeout),
     };
-    let patience = if dry_run {
+    let wait = if dry_run {
         Duration::ZERO
     } else {
         positive(wait_timeout)
     };
-    let sight = watch.wait_for_decision(seen, patience).await?;
+    let observation = watch.wait_for_decision(seen, wait).await?;
+    // Read again: the controller may have changed the template while init waited.
     let (template, member) = watch.read_template()?;
     let report = InitReport {
         version: InitReport::VERSION,
         member: member.clone(),
-        decision: sight.decision,
-        data: sight.observed.summary.clone(),
-        cluster: sight.cluster.clone(),
-        backup: sight.backup,
+        decision: observation.decision,
+        data: observation.observed.summary.clone(),
+        cluster: observation.cluster.clone(),
+        backup: observation.backup,
     };
-    let text = words::describe_decision(&report, sight.observed.faults.as_deref());
-    let Some(roster) = choose_initial_cluster(&template, &member, &sight)? else {
+    let text = words::describe_decision(&report, observation.observed.faults.as_deref());
+    let Some(roster) = choose_initial_cluster(&template, &member, &observation)? else {
         return Err(words::to_failure(&report, text));
     };
     if let Some(output) = config_output.filter(|_| !dry_run) {
         template::write_atomically(&output, &template.render_member_config(&member, &roster)?)?;
+        // After the configuration: a volume is marked only if etcd starts on it.
         if let Some(namespace) = namespace {
             write_volume_guard(&data_dir, &namespace)?;
         }
@@ -193,13 +203,13 @@ pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutc
     Ok(CommandOutcome::new(ExitVerdict::Ready, text, &details))
 }
 
-/// The members a member that may start is told; `None` for one that may not.
+/// Returns `initial-cluster` for a member that may start; `None` if it must not start.
 fn choose_initial_cluster(
     template: &ConfigTemplate,
     member: &str,
-    sight: &InitObservation,
+    observation: &InitObservation,
 ) -> Result<Option<InitialClusterConfig>, TemplateError> {
-    Ok(match sight.decision {
+    Ok(match observation.decision {
         InitDecision::Bootstrap => Some(InitialClusterConfig::FromTemplate(InitialClusterState::New)),
         InitDecision::Start => Some(InitialClusterConfig::FromTemplate(InitialClusterState::Existing)),
         InitDecision::Join => {
@@ -207,15 +217,17 @@ fn choose_initial_cluster(
             let myself = LocalMember {
                 name: member,
                 peer_urls: &peer_urls,
-                observed: &sight.observed,
+                observed: &observation.observed,
             };
-            sight.response.as_ref().map(|answer| answer.to_initial_cluster(myself))
+            observation.response.as_ref().map(|answer| answer.to_initial_cluster(myself))
         }
         InitDecision::RestoreRequired(_) | InitDecision::Wait(_) | InitDecision::Refuse(_) => None,
     })
 }
 
-/// The store, where one is named. All its flags have defaults, so that a place in it decides.
+/// Returns the configuration of the store, or `None` if no store is named.
+///
+/// Every flag of the store has a default, so a provider, container or prefix that was given decides.
 pub(super) fn to_store_config(store: StoreArgs) -> Result<Option<StoreConfig>, CommandFailure> {
     let is_named = store.provider != StorageProvider::Local
         || store
@@ -231,30 +243,32 @@ pub(super) fn to_store_config(store: StoreArgs) -> Result<Option<StoreConfig>, C
 }
 
 impl InitContext<'_> {
-    /// The template, which may change while init waits, and the name of this member.
+    /// Reads the template, which may change while init waits, and derives the name of this member.
     fn read_template(&self) -> Result<(ConfigTemplate, String), TemplateError> {
         let template = ConfigTemplate::read(&self.template_path)?;
         let member = template.member_name(&self.pod_name);
         Ok((template, member))
     }
 
-    /// Looks until there is nothing to wait for, or the time is up.
-    async fn wait_for_decision(&self, seen: ObservedDataDir, patience: Duration) -> Result<InitObservation, CommandFailure> {
-        let until = Instant::now() + patience;
-        let mut told = None;
+    /// Observes and decides until there is nothing to wait for, or `wait` has passed.
+    async fn wait_for_decision(&self, seen: ObservedDataDir, wait: Duration) -> Result<InitObservation, CommandFailure> {
+        let deadline = Instant::now() + wait;
+        let mut logged = None;
         loop {
-            let sight = self.observe(seen.clone()).await?;
-            if !should_wait(sight.decision) || Instant::now() + POLL_INTERVAL > until {
-                return Ok(sight);
+            let observation = self.observe(seen.clone()).await?;
+            if !should_wait(observation.decision) || Instant::now() + POLL_INTERVAL > deadline {
+                return Ok(observation);
             }
-            if told.replace(sight.decision) != Some(sight.decision) {
-                info!(decision = ?sight.decision, "waiting");
+            // Each decision is logged once, not at every interval.
+            if logged.replace(observation.decision) != Some(observation.decision) {
+                info!(decision = ?observation.decision, "waiting");
             }
             sleep(POLL_INTERVAL).await;
         }
     }
 
     async fn observe(&self, seen: ObservedDataDir) -> Result<InitObservation, CommandFailure> {
+        // Read again each time: the controller adds members to the template while init waits.
         let (template, member) = self.read_template()?;
         let configured = template.configured_cluster(&member)?;
         let peer_urls = template.peer_urls(&member).unwrap_or_default();
@@ -263,6 +277,7 @@ impl InitContext<'_> {
             peer_urls: &peer_urls,
             observed: &seen,
         };
+        // No answer of the cluster changes a refusal, so do not wait for one.
         let answer = if is_always_refused(&seen.summary) {
             None
         } else {
@@ -296,6 +311,7 @@ impl InitContext<'_> {
                 .await
                 .map_err(|error| ErrorChain(&error).to_string())
         };
+        // A member with valid data must not wait until an outage of the store ends.
         match timeout(self.store_timeout, listing).await {
             Ok(Ok(catalogue)) => {
                 newest_revision(&catalogue).map_or(BackupSummary::Empty, |newest| BackupSummary::Present {
@@ -303,18 +319,18 @@ impl InitContext<'_> {
                 })
             }
             Ok(Err(reason)) => {
-                warn!(error = reason, "the store cannot be listed");
+                warn!(error = reason, "failed to list the store");
                 BackupSummary::Unreachable
             }
             Err(_) => {
-                warn!("the store does not answer in time");
+                warn!("listing the store timed out");
                 BackupSummary::Unreachable
             }
         }
     }
 }
 
-/// Whether nobody needs to be asked.
+/// Returns whether the data directory alone decides that etcd must not start.
 fn is_always_refused(data: &DataDirSummary) -> bool {
     match data.state {
         DataState::Foreign | DataState::InUse | DataState::Removed => true,

@@ -1,7 +1,7 @@
-//! The configuration of all members, and the file of one.
+//! Reads the configuration template of all members and renders the configuration file of one.
 //!
-//! The template has etcd's own keys, except that the advertised addresses are a map from member to addresses and that
-//! the name is a placeholder. Keys this program does not know pass through: etcd is to understand them.
+//! The template is a configuration file of etcd, except that the advertised URLs are maps from member name to URLs and
+//! that the name is a placeholder. Unknown keys are passed on to etcd unchanged.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,58 +12,40 @@ use serde_norway::{Mapping, Value};
 use super::decide::{InitialClusterState, ConfiguredCluster};
 use crate::failure::{Classify, ExitVerdict};
 
-/// Why there is no configuration for a member.
+/// Error of reading the template or writing the configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// The template cannot be read.
-    #[error("read the configuration {}", path.display())]
+    #[error("failed to read the configuration template {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// The template is no YAML mapping.
-    #[error("the configuration {} is no mapping in YAML", path.display())]
+    #[error("configuration template {} is not a YAML mapping", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
-        /// What the parser said.
         source: serde_norway::Error,
     },
-    /// A key is missing, or holds something else than it should.
-    #[error("the configuration says nothing usable for {key}")]
+    #[error("configuration template: {key} is missing or invalid")]
     InvalidKey {
-        /// The key.
         key: &'static str,
     },
-    /// The members of a new cluster cannot be read.
-    #[error("the configuration has a wrong initial-cluster")]
+    #[error("configuration template: initial-cluster is invalid")]
     InvalidInitialCluster {
-        /// What is wrong.
         source: MembershipError,
     },
-    /// The map of addresses lacks this member.
-    #[error("the configuration has no {key} for the member {member}")]
+    #[error("configuration template: {key} has no entry for member {member}")]
     MissingMember {
-        /// The key.
         key: &'static str,
-        /// The member.
         member: String,
     },
-    /// The file cannot be written as YAML.
-    #[error("write the configuration as YAML")]
+    #[error("failed to encode the configuration as YAML")]
     Encode {
-        /// What the writer said.
         source: serde_norway::Error,
     },
-    /// The file cannot be put in place.
-    #[error("write {}", path.display())]
+    #[error("failed to write {}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
 }
@@ -85,26 +67,25 @@ const INITIAL_CLUSTER_KEY: &str = "initial-cluster";
 const CLUSTER_STATE_KEY: &str = "initial-cluster-state";
 const NAME_PREFIX_KEY: &str = "member-name-prefix";
 
-/// The configuration of all members.
+/// The configuration template of all members.
 #[derive(Clone, Debug)]
 pub struct ConfigTemplate(Mapping);
 
-/// The members a member's file names, `name=url` pairs, and in which state the cluster is.
+/// `initial-cluster` and `initial-cluster-state` of a member's configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InitialClusterConfig {
-    /// As the template says: a cluster begins, or the data knows better.
+    /// `initial-cluster` of the template: etcd bootstraps with it, or ignores it because it has data.
     FromTemplate(InitialClusterState),
-    /// As the running cluster says.
+    /// The member list of the running cluster.
     FromRunningCluster {
-        /// All members.
+        /// All members as comma-separated `name=url` pairs.
         members: String,
-        /// The addresses it knows of this one.
+        /// Peer URLs of this member, as listed by the cluster.
         own_peer_urls: Vec<String>,
     },
 }
 
 impl ConfigTemplate {
-    /// Reads the template.
     pub fn read(path: &Path) -> Result<Self, TemplateError> {
         let text = std::fs::read_to_string(path).map_err(|source| TemplateError::Read {
             path: path.to_owned(),
@@ -123,7 +104,7 @@ impl ConfigTemplate {
         found.ok_or(TemplateError::InvalidKey { key })
     }
 
-    /// The name of the member of a pod.
+    /// Returns the member name of a pod: with `member-name-prefix`, if the template has one.
     pub fn member_name(&self, pod: &str) -> String {
         match self.0.get(NAME_PREFIX_KEY).and_then(Value::as_str) {
             Some(prefix) if !prefix.is_empty() => format!("{prefix}-{pod}"),
@@ -131,12 +112,11 @@ impl ConfigTemplate {
         }
     }
 
-    /// Where every member has its data.
     pub fn data_dir(&self) -> Result<PathBuf, TemplateError> {
         self.get_str(DATA_DIR_KEY).map(PathBuf::from)
     }
 
-    /// What it says about the cluster to this member.
+    /// Returns what the template configures for this member.
     pub fn configured_cluster(&self, member: &str) -> Result<ConfiguredCluster, TemplateError> {
         let state = match self.get_str(CLUSTER_STATE_KEY)? {
             "new" => InitialClusterState::New,
@@ -144,6 +124,7 @@ impl ConfigTemplate {
             _ => return Err(TemplateError::InvalidKey { key: CLUSTER_STATE_KEY }),
         };
         let listed: Vec<String> = match self.get_str(INITIAL_CLUSTER_KEY)? {
+            // A valid template, which InitialCluster would refuse to parse.
             "" => Vec::new(),
             members => {
                 let members: Result<InitialCluster, _> = members.parse();
@@ -158,26 +139,26 @@ impl ConfigTemplate {
         })
     }
 
-    /// Where clients reach the other members.
+    /// Returns the client URLs of the other members.
     pub fn other_client_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
         let all = self.urls_by_member(CLIENT_URLS_KEY)?;
         let others = all.into_iter().filter(|(name, _)| name != member);
         Ok(others.flat_map(|(_, urls)| urls).collect())
     }
 
-    /// Where this member announces itself to others.
+    /// Returns the advertised peer URLs of this member.
     pub fn peer_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
         self.member_urls(PEER_URLS_KEY, member)
     }
 
-    /// A map from member to addresses.
+    /// Parses a map from member name to URLs.
     fn urls_by_member(&self, key: &'static str) -> Result<Vec<(String, Vec<String>)>, TemplateError> {
-        let wrong = || TemplateError::InvalidKey { key };
+        let invalid = || TemplateError::InvalidKey { key };
         let map = self
             .0
             .get(key)
             .and_then(Value::as_mapping)
-            .ok_or_else(wrong)?;
+            .ok_or_else(invalid)?;
         let entry = |(name, urls): (&Value, &Value)| {
             let urls = urls.as_sequence()?.iter();
             let urls: Option<Vec<String>> =
@@ -185,7 +166,7 @@ impl ConfigTemplate {
             Some((name.as_str()?.to_owned(), urls?))
         };
         map.iter()
-            .map(|pair| entry(pair).ok_or_else(wrong))
+            .map(|pair| entry(pair).ok_or_else(invalid))
             .collect()
     }
 
@@ -199,9 +180,10 @@ impl ConfigTemplate {
         })
     }
 
-    /// The file of one member, in etcd's own form.
+    /// Renders the configuration file of one member, in the format of etcd.
     pub fn render_member_config(&self, member: &str, roster: &InitialClusterConfig) -> Result<String, TemplateError> {
         let mut file = self.0.clone();
+        // A key of the template only: etcd does not have it.
         file.remove(NAME_PREFIX_KEY);
         let mut set = |key: &str, value: &str| file.insert(key.into(), value.into());
         set(NAME_KEY, member);
@@ -216,6 +198,7 @@ impl ConfigTemplate {
                 };
                 set(CLUSTER_STATE_KEY, word);
                 let is_listed = self.configured_cluster(member)?.is_listed;
+                // etcd expects its own name in initial-cluster.
                 if !is_listed {
                     let pairs: Vec<String> = own_urls
                         .iter()
@@ -228,6 +211,7 @@ impl ConfigTemplate {
                 members,
                 own_peer_urls,
             } => {
+                // etcd compares its peer URLs with those of the cluster and refuses to join if they differ.
                 set(PEER_URLS_KEY, &own_peer_urls.join(","));
                 set(CLUSTER_STATE_KEY, "existing");
                 set(INITIAL_CLUSTER_KEY, members);
@@ -237,7 +221,7 @@ impl ConfigTemplate {
     }
 }
 
-/// Puts a file in place: it is there whole, or as it was.
+/// Writes a file atomically: after a crash it has the old or the complete new content.
 pub fn write_atomically(path: &Path, text: &str) -> Result<(), TemplateError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -245,6 +229,7 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<(), TemplateError> {
     };
     let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
+        // Synced before the rename: after a crash the name must not refer to an empty file.
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)
     });

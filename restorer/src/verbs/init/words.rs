@@ -1,58 +1,58 @@
-//! What init says to people.
+//! The sentences of `init`: reason and next step of each decision.
 
 use mainstay_verdict::{BackupSummary, InitDecision, InitReport, RefuseCause, RestoreCause, WaitCause};
 
 use crate::failure::{CommandFailure, ExitVerdict};
 
-/// A termination message has 4096 bytes for everything.
+/// Limit of the faults in a reason: the kubelet keeps 4096 bytes of the whole message.
 const MAX_FAULT_CHARS: usize = 1200;
 
-/// What was found and what follows, in one sentence.
+/// Describes the decision and its reason in one sentence.
 pub(super) fn describe_decision(report: &InitReport, faults: Option<&str>) -> String {
     let member = &report.member;
     let faults = faults.map(truncate_text).unwrap_or_default();
     match report.decision {
-        InitDecision::Bootstrap => format!("{member} begins a new cluster"),
+        InitDecision::Bootstrap => format!("member {member} bootstraps a new cluster"),
         InitDecision::Start => {
             let revision = report.data.revision.unwrap_or_default();
-            format!("{member} goes on with its data, revision {revision}")
+            format!("member {member} starts with its data, revision {revision}")
         }
-        InitDecision::Join => format!("{member} joins the running cluster"),
+        InitDecision::Join => format!("member {member} joins the running cluster"),
         InitDecision::RestoreRequired(cause) => match cause {
             RestoreCause::DataMissing => {
-                format!("{member} has lost its data, and no other member has it")
+                format!("data of member {member} is missing, and no other member has a copy")
             }
-            RestoreCause::DataCorrupt => format!("the data of {member} is damaged: {faults}"),
+            RestoreCause::DataCorrupt => format!("data of member {member} is corrupt: {faults}"),
             RestoreCause::DataBehindBackup => describe_lag(report),
             RestoreCause::BackupExists => format!(
-                "{member} is to begin a new cluster, and the backup of a former one is there"
+                "member {member} would bootstrap a new cluster, but a backup of an earlier cluster exists"
             ),
         },
         InitDecision::Wait(cause) => match cause {
-            WaitCause::NotAdded => format!("the running cluster does not know {member} yet"),
+            WaitCause::NotAdded => format!("waiting for member {member} to be added to the running cluster"),
             WaitCause::DataLost => {
-                format!("the running cluster knows {member} with data, and here is none")
+                format!("data of member {member} is missing, but the running cluster lists the member as started")
             }
-            WaitCause::NotListed => format!("the configuration does not list {member} yet"),
+            WaitCause::NotListed => format!("waiting for initial-cluster to list member {member}"),
             WaitCause::ClusterUnreachable => {
-                format!("{member} has no data, and no other member answers")
+                format!("data of member {member} is missing, and no other member answers")
             }
             WaitCause::StoreUnreachable => {
                 format!(
-                    "whether there is a backup for {member} cannot be told: no answer from the store"
+                    "store unreachable: unknown whether a backup for member {member} exists"
                 )
             }
         },
         InitDecision::Refuse(cause) => match cause {
-            RefuseCause::DataCorrupt => format!("the data of {member} is damaged: {faults}"),
-            RefuseCause::DataInUse => format!("another process uses the data of {member}"),
+            RefuseCause::DataCorrupt => format!("data of member {member} is corrupt: {faults}"),
+            RefuseCause::DataInUse => format!("data of member {member} is in use by another process"),
             RefuseCause::WrongVolume => faults,
-            RefuseCause::Removed => format!("{member} was removed from its cluster"),
+            RefuseCause::Removed => format!("member {member} was removed from its cluster"),
             RefuseCause::OtherCluster => {
-                format!("the data of {member} is of another cluster than the one that runs")
+                format!("data of member {member} belongs to another cluster than the running one")
             }
             RefuseCause::NothingToRestore => {
-                format!("{member} has lost its data, and there is no backup")
+                format!("data of member {member} is missing, and there is no backup")
             }
         },
     }
@@ -63,14 +63,14 @@ fn describe_lag(report: &InitReport) -> String {
         BackupSummary::Present { newest_revision } => newest_revision,
         _ => 0,
     };
-    let reach = report.data.highest_revision.unwrap_or_default();
+    let reached = report.data.highest_revision.unwrap_or_default();
     format!(
-        "the data of {} reaches revision {reach}, its backup revision {newest}",
+        "data of member {} ends at revision {reached}, but its backup reaches revision {newest}",
         report.member
     )
 }
 
-/// The beginning of a text that may be long.
+/// Shortens a text to [`MAX_FAULT_CHARS`].
 fn truncate_text(text: &str) -> String {
     match text.char_indices().nth(MAX_FAULT_CHARS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
@@ -78,37 +78,37 @@ fn truncate_text(text: &str) -> String {
     }
 }
 
-/// What a person can do when nobody else does.
+/// What an operator can do if the controller does not act.
 fn next_step(decision: InitDecision) -> Option<&'static str> {
     match decision {
         InitDecision::Bootstrap | InitDecision::Start | InitDecision::Join => None,
         InitDecision::RestoreRequired(_) => Some(
-            "`mainstay-restorer restore` with this volume; the controller does it where it may",
+            "wait for the controller to restore, or run `mainstay-restorer restore` on this volume",
         ),
         InitDecision::Wait(WaitCause::NotAdded) => Some("add the member as a learner"),
         InitDecision::Wait(WaitCause::DataLost) => {
             Some("remove the member from the cluster and add it again as a learner")
         }
-        InitDecision::Wait(WaitCause::NotListed) => Some("list the member in initial-cluster"),
+        InitDecision::Wait(WaitCause::NotListed) => Some("add the member to initial-cluster"),
         InitDecision::Wait(WaitCause::ClusterUnreachable) => Some("start the other members"),
         InitDecision::Wait(WaitCause::StoreUnreachable) => {
-            Some("check the store, its address and its credentials")
+            Some("check the store, its endpoint and its credentials")
         }
         InitDecision::Refuse(cause) => Some(match cause {
             RefuseCause::DataCorrupt => {
-                "with healthy other members, replace this one; else restore or recover by hand"
+                "if the other members are healthy, replace this one; otherwise restore or recover the cluster manually"
             }
-            RefuseCause::DataInUse => "stop the process that uses the data",
-            RefuseCause::WrongVolume => "mount the right volume",
+            RefuseCause::DataInUse => "stop the process that uses the data directory",
+            RefuseCause::WrongVolume => "mount the volume of this member",
             RefuseCause::Removed | RefuseCause::OtherCluster => {
-                "give the member an empty volume, and add it as a learner"
+                "give the member an empty volume and add it as a learner"
             }
-            RefuseCause::NothingToRestore => "to accept the loss, set initial-cluster-state to new",
+            RefuseCause::NothingToRestore => "to accept the data loss, set initial-cluster-state to new",
         }),
     }
 }
 
-/// A decision by which etcd does not start.
+/// Turns a decision that keeps etcd from starting into a failure.
 pub(super) fn to_failure(report: &InitReport, reason: String) -> CommandFailure {
     let verdict = match report.decision {
         InitDecision::RestoreRequired(_) => ExitVerdict::RestoreRequired,
@@ -152,7 +152,7 @@ mod tests {
                 newest_revision: i64::MAX,
             },
         };
-        // Two bytes for each character, in UTF-8 and again with an escape.
+        // Both characters take two bytes in JSON: one in UTF-8, one because of its escape.
         for faults in ["ö".repeat(9000), "\"".repeat(9000)] {
             let text = describe_decision(&report, Some(&faults));
             let message = to_failure(&report, text).to_json().to_string();

@@ -1,6 +1,6 @@
-//! Counts the keys that live at a revision: by prefix, by lease, and the largest.
+//! Counts the live keys of a revision by prefix and by lease, and finds the largest.
 //!
-//! Memory: 16 bytes (and a hash slot) for each key, a bounded number of prefixes, ten keys.
+//! Memory: 16 bytes and a hash slot per key, a bounded number of prefixes, ten keys.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
@@ -11,16 +11,16 @@ use mainstay_mvcc::hash::HashError;
 use mainstay_mvcc::{KeyDigester, DatabaseStatusError, KeyValue, RevisionKey, schema};
 
 const SEPARATOR: u8 = b'/';
-/// Prefixes counted apart; keys of further ones count for a shorter prefix.
+/// Limit of prefixes; keys beyond it count for a shorter prefix.
 const MAX_PREFIXES: usize = 1 << 16;
-/// Longest prefix remembered.
+/// Length limit of a prefix.
 const MAX_PREFIX_BYTES: usize = 1 << 10;
 /// Prefixes reported.
 pub(super) const TOP_PREFIXES: usize = 20;
 /// Largest keys reported.
 pub(super) const TOP_KEYS: usize = 10;
 
-/// Keys with something in common.
+/// Number and size of a group of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyCount {
     pub(super) keys: u64,
@@ -38,20 +38,20 @@ impl KeyCount {
 /// The live keys of a database.
 #[derive(Debug, Default)]
 pub(super) struct KeySpace {
-    /// Rows of the `key` bucket, all versions and deletes.
+    /// Rows of the `key` bucket: all versions and tombstones.
     pub(super) rows: u64,
     pub(super) live: KeyCount,
     prefixes: BTreeMap<Vec<u8>, KeyCount>,
     largest: BinaryHeap<Reverse<(u64, Vec<u8>)>>,
     /// Live keys attached to a lease.
     pub(super) leased: u64,
-    /// Live keys attached to a lease the database does not have: they never expire.
+    /// Live keys attached to a lease that does not exist: they never expire.
     pub(super) orphaned: u64,
     pub(super) leases: usize,
 }
 
 impl KeySpace {
-    /// Walks back from `revision` (the newest when `None`): the first row met of a key is its state.
+    /// Scans backwards from `revision` (the newest if `None`): the first row of a key is its state.
     pub(super) fn scan<S: ReadAt>(
         database: &Database<S>,
         revision: Option<Revision>,
@@ -106,7 +106,7 @@ impl KeySpace {
         }
     }
 
-    /// Counts for the prefix of that depth, or for a shorter one when there are too many.
+    /// Counts a key for its prefix of that depth, or for a shorter one if there are too many prefixes.
     fn count_prefix(&mut self, key: &[u8], depth: usize, bytes: u64) {
         for depth in (0..=depth).rev() {
             let found = key_prefix(key, depth);
@@ -123,7 +123,7 @@ impl KeySpace {
         }
     }
 
-    /// The prefixes with most bytes, and how many others there are.
+    /// Returns the prefixes with the most bytes, and the number of others.
     pub(super) fn top_prefixes(&self) -> (Vec<(&[u8], KeyCount)>, usize) {
         let mut all: Vec<(&[u8], KeyCount)> = self
             .prefixes
@@ -136,7 +136,7 @@ impl KeySpace {
         (all, others)
     }
 
-    /// The largest keys, largest first, with the bytes of key and value.
+    /// Returns the largest keys, largest first, with the size of key and value.
     pub(super) fn largest(&self) -> Vec<(&[u8], u64)> {
         let mut all: Vec<(u64, &[u8])> = self
             .largest
@@ -159,8 +159,8 @@ fn read_lease_ids<S: ReadAt>(database: &Database<S>) -> Result<HashSet<LeaseId>,
     Ok(rows.iter().filter_map(|(key, _)| id(key)).collect())
 }
 
-/// The key up to its `depth`-th separator, that one included and one at the very beginning not
-/// counted; up to its last where it has fewer.
+/// Returns the key up to and including its `depth`-th separator, or its last one if it has fewer. A leading separator does
+/// not count.
 fn key_prefix(key: &[u8], depth: usize) -> &[u8] {
     let lead = usize::from(key.first() == Some(&SEPARATOR));
     let ends = key

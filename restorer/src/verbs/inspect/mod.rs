@@ -1,4 +1,4 @@
-//! `inspect`: what is in a data directory, a snapshot file or a backup.
+//! `inspect`: shows the content of a data directory, a snapshot file or a backup.
 //!
 //! ```text
 //! --data-dir ─ lock ─┐
@@ -33,17 +33,17 @@ use crate::target::{self, TargetArgs};
 /// Flags of `inspect`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Tells what is in a data directory, a snapshot file or a backup: revision and hashes as a live \
-        etcd would answer them, the pages of the database, keys by prefix and the largest of them, leases, \
-        members, alarms, users.\n\n\
-        Reads the whole database and checks its structure. A data directory that a running etcd uses is \
-        refused. A backup is rebuilt in a scratch directory first.",
+    long_about = "Shows the content of a data directory, a snapshot file or a backup: revision and hashes as a live \
+        etcd reports them, the pages of the database, keys by prefix, the largest keys, leases, members, \
+        alarms and users.\n\n\
+        Reads the whole database and checks its structure. Refuses a data directory that a running etcd \
+        uses. Rebuilds a backup in a scratch directory first.",
     after_help = "Examples:\n  \
-        # what is in a data directory?\n  \
+        # the content of a data directory\n  \
         mainstay-restorer inspect --data-dir /var/etcd/data/new.etcd\n\n  \
-        # a snapshot of `etcdctl snapshot save`, or one taken out of a bucket\n  \
+        # a snapshot of `etcdctl snapshot save`, or one downloaded from a bucket\n  \
         mainstay-restorer inspect --snapshot Full-00000000-00009002-1565021494.gz\n\n  \
-        # which kinds of objects filled the etcd of a Kubernetes cluster, an hour before?\n  \
+        # which resources filled the etcd of a Kubernetes cluster at 11:00?\n  \
         mainstay-restorer inspect --store-container etcd-backups --to-time 2026-01-31T11:00:00Z --prefix-depth 2\n\n  \
         # the HashKV of a revision, to compare with `etcdctl endpoint hashkv --rev`\n  \
         mainstay-restorer inspect --data-dir default.etcd --revision 4711 -o json | jq .hashKv"
@@ -53,15 +53,17 @@ pub struct InspectArgs {
     #[arg(short, long, value_name = "DIR", conflicts_with = "snapshot")]
     pub data_dir: Option<PathBuf>,
 
-    /// Inspect this snapshot or database file; compressed where its name says so
+    /// Inspect this snapshot or database file
+    ///
+    /// A file with the name of a compressed snapshot (Full-….gz) is decompressed first.
     #[arg(long, value_name = "FILE", env = "MAINSTAY_SNAPSHOT")]
     pub snapshot: Option<PathBuf>,
 
-    /// Hash and count keys as they were at this revision [default: the newest]
+    /// Hash and count the keys at this revision [default: the newest]
     #[arg(long, value_name = "REVISION", value_parser = target::parse_revision)]
     pub revision: Option<Revision>,
 
-    /// Count keys by this many parts of their path, separated by /
+    /// Group keys by this many parts of their path, separated by /
     #[arg(
         long,
         value_name = "DEPTH",
@@ -71,19 +73,18 @@ pub struct InspectArgs {
     #[arg(value_parser = clap::value_parser!(u8).range(1..=32))]
     pub prefix_depth: u8,
 
-    /// Directory for the database of a backup while it is looked at [default: the system's]
+    /// Directory for temporary databases [default: the temporary directory of the system]
     #[arg(long, value_name = "DIR", env = "MAINSTAY_SCRATCH_DIR")]
     pub scratch_dir: Option<PathBuf>,
 
-    /// The backup, when neither a directory nor a file is given.
+    /// The backup, used if neither a directory nor a file is given.
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Which state of the backup.
     #[command(flatten)]
     pub target: TargetArgs,
 }
 
-/// Inspects.
+/// Inspects a database.
 pub async fn run(args: InspectArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let InspectArgs {
         data_dir,
@@ -118,7 +119,7 @@ async fn run_blocking<T: Send + 'static>(
     joined.map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?
 }
 
-/// What to look at.
+/// Selects what to report.
 #[derive(Clone, Copy, Debug)]
 struct InspectOptions {
     revision: Option<Revision>,
@@ -148,10 +149,11 @@ impl InspectOptions {
     fn refuse_unreadable_revision(self, facts: &DatabaseStatus) -> Result<(), CommandFailure> {
         let oldest = facts.compact_revision().unwrap_or(Revision::EMPTY);
         match self.revision {
-            Some(asked) if asked > facts.revision || asked < oldest => Err(CommandFailure::from_reason(
+            // etcd answers such requests with "future revision" and "compacted" as well.
+            Some(requested) if requested > facts.revision || requested < oldest => Err(CommandFailure::from_reason(
                 ExitVerdict::Usage,
                 format!(
-                    "--revision {asked} cannot be looked at: the database has revisions {oldest} to {}",
+                    "--revision {requested} is out of range: the database has revisions {oldest} to {}",
                     facts.revision
                 ),
             )),
@@ -159,7 +161,7 @@ impl InspectOptions {
         }
     }
 
-    /// Four walks over the same file, at the same time.
+    /// Scans the file four times in parallel.
     fn scan_database(self, database: &Database<&File>) -> Result<ScanResults, Box<dyn std::error::Error + Send>> {
         fn boxed<E: std::error::Error + Send + 'static>(
             error: E,
@@ -184,7 +186,7 @@ impl InspectOptions {
     }
 }
 
-/// What the walks found.
+/// Results of the scans.
 struct ScanResults {
     pages: mainstay_bbolt::CheckSummary,
     hash_kv: mainstay_mvcc::hash::HashKv,

@@ -1,4 +1,4 @@
-//! Gets at a database: in a data directory, in a file, or rebuilt from a backup.
+//! Opens a database: of a data directory, of a file, or rebuilt from a backup.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -24,95 +24,77 @@ use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions,
 use crate::target::TargetArgs;
 use crate::available_threads;
 
-/// Bytes hashed at once.
+/// Read size in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Length of the hash behind a snapshot.
+/// Length of the SHA-256 that follows the database in a snapshot.
 const HASH_LEN: u64 = 32;
-/// A snapshot is a whole number of these, and the hash.
+/// etcd writes a database in multiples of this size, so a remainder of [`HASH_LEN`] means that a hash follows.
 const SECTOR_BYTES: u64 = 512;
-/// Life of a lease that no object tells; nothing here shows it.
+/// TTL of leases whose TTL is not in the backup; the report does not show it.
 const DEFAULT_LEASE_SECONDS: i64 = 3600;
 
-/// A database that is open for reading.
+/// An open database.
 pub(super) struct InspectedDatabase {
-    /// What it is, for people.
+    /// Source as shown to the user.
     pub(super) description: String,
-    /// The database. A lock on it keeps etcd out.
+    /// The database file. Its shared lock keeps etcd from opening it.
     pub(super) file: File,
-    /// Bytes of the file, a hash behind it not counted.
+    /// Size of the database without the hash.
     pub(super) bytes: u64,
-    /// A hash was behind it, and right; `None` where there never is one.
+    /// State of the hash; `None` for a data directory, which never has one.
     pub(super) hash: Option<HashState>,
-    /// The verdict when it turns out to be damaged.
+    /// Verdict if the database is damaged.
     pub(super) damage_verdict: ExitVerdict,
-    /// Goes away with the database in it.
+    /// Deleted when the database is closed.
     pub(super) _scratch: Option<tempfile::TempDir>,
 }
 
-/// The hash behind a snapshot.
+/// State of the hash of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum HashState {
-    /// There, and right.
+    /// The hash is present and matches.
     Verified,
-    /// Not there: the file was copied out of a data directory.
+    /// The file has no hash: it was copied from a data directory.
     Absent,
 }
 
-/// Why a file cannot be inspected.
+/// Error of opening a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum InspectError {
-    /// There is no database.
-    #[error("there is no database at {}", path.display())]
+    #[error("no database found at {}", path.display())]
     Missing {
-        /// Where it was looked for.
         path: PathBuf,
-        /// What the verdict is about.
+        /// Verdict: a missing data directory, or a wrong path on the command line.
         verdict: ExitVerdict,
     },
-    /// A file could not be read.
-    #[error("read {}", path.display())]
+    #[error("failed to read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// The length fits no snapshot.
-    #[error("{} has {bytes} bytes, which no snapshot can have: it is truncated or damaged", path.display())]
+    #[error("{} is truncated or damaged: {bytes} bytes is not a valid snapshot size", path.display())]
     Length {
-        /// The file.
         path: PathBuf,
-        /// Its length.
         bytes: u64,
     },
-    /// The snapshot was altered.
-    #[error("{} is damaged: its SHA-256 is {computed}, the one it carries is {stored}", path.display())]
+    #[error("{} is damaged: SHA-256 mismatch, stored {stored}, computed {computed}", path.display())]
     Hash {
-        /// The file.
         path: PathBuf,
-        /// Hash behind the data.
         stored: String,
-        /// Hash of the data.
         computed: String,
     },
-    /// The compression is damaged or not known.
-    #[error("inflate {}", path.display())]
+    #[error("failed to decompress {}", path.display())]
     Inflate {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// The scratch directory.
-    #[error("use the scratch directory")]
+    #[error("failed to use the scratch directory")]
     Scratch {
-        /// What the system said.
         source: io::Error,
     },
-    /// A thread ended without a result.
-    #[error("a reading thread ended without a result")]
+    #[error("reader thread panicked")]
     Thread,
 }
 
@@ -129,7 +111,7 @@ impl Classify for InspectError {
     }
 }
 
-/// The database of a data directory.
+/// Opens the database of a data directory.
 pub(super) fn open_data_dir(data_dir: &Path) -> Result<InspectedDatabase, CommandFailure> {
     let path = database_path(data_dir);
     let (file, bytes) = open_locked(&path, ExitVerdict::Missing)?;
@@ -143,7 +125,7 @@ pub(super) fn open_data_dir(data_dir: &Path) -> Result<InspectedDatabase, Comman
     })
 }
 
-/// A snapshot or database file; one whose name says that it is compressed is inflated first.
+/// Opens a snapshot or database file; one with the name of a compressed snapshot is decompressed first.
 pub(super) fn open_snapshot(path: &Path, scratch: Option<&Path>) -> Result<InspectedDatabase, CommandFailure> {
     let (mut file, mut bytes) = open_locked(path, ExitVerdict::Usage)?;
     let compression = path
@@ -159,6 +141,7 @@ pub(super) fn open_snapshot(path: &Path, scratch: Option<&Path>) -> Result<Inspe
             verify_hash(path, &file, bytes)?;
             HashState::Verified
         }
+        // A database file copied from a data directory has no hash.
         0 if bytes > 0 => HashState::Absent,
         _ => {
             return Err(InspectError::Length {
@@ -178,7 +161,7 @@ pub(super) fn open_snapshot(path: &Path, scratch: Option<&Path>) -> Result<Inspe
     })
 }
 
-/// The database of a backup, rebuilt in a scratch directory.
+/// Rebuilds the database of a backup in a scratch directory and opens it.
 pub(super) async fn open_backup(
     store: &StoreConfig,
     target: &TargetArgs,
@@ -223,7 +206,7 @@ pub(super) async fn open_backup(
     opened
 }
 
-/// Opens a file and holds a shared lock on it: no etcd uses it, and none can begin to.
+/// Opens a file with a shared lock: etcd holds an exclusive one, so none uses the file now or starts to.
 fn open_locked(path: &Path, missing: ExitVerdict) -> Result<(File, u64), CommandFailure> {
     let read = |source| InspectError::Read {
         path: path.to_owned(),
@@ -247,8 +230,8 @@ fn open_locked(path: &Path, missing: ExitVerdict) -> Result<(File, u64), Command
                 file: path.to_owned(),
             });
             return Err(failure.with_next_step(
-                "stop the etcd that uses it, or take a snapshot with `etcdctl snapshot save` and \
-                 inspect that",
+                "stop the etcd that uses the database, or take a snapshot with `etcdctl snapshot save` and \
+                 inspect the snapshot",
             ));
         }
         Err(errno) => {
@@ -285,7 +268,7 @@ fn inflate_snapshot(
         source,
     };
     let directory = create_scratch_dir(scratch)?;
-    // The file has no name: it outlives its directory and goes with its last handle.
+    // An unnamed file outlives its directory and is deleted when it is closed.
     let mut file = tempfile::tempfile_in(directory.path()).map_err(lost)?;
     let mut stream = open_decoder(compression, stored, available_threads())
         .map_err(|error| damaged(io::Error::other(error)))?;
@@ -304,7 +287,7 @@ fn inflate_snapshot(
     Ok((file, bytes))
 }
 
-/// Compares the hash of the first `bytes` with the 32 behind them.
+/// Compares the SHA-256 of the first `bytes` with the 32 bytes after them.
 fn verify_hash(path: &Path, file: &File, bytes: u64) -> Result<(), InspectError> {
     let read = |source| InspectError::Read {
         path: path.to_owned(),

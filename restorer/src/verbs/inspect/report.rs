@@ -1,4 +1,4 @@
-//! The report, as machines read it; [`super::text`] shows it to people.
+//! The JSON report; [`super::text`] formats it as text.
 
 use std::fs::File;
 
@@ -11,10 +11,10 @@ use super::ScanResults;
 use super::keys::{KeySpace, KeyCount};
 use super::open::{HashState, InspectedDatabase};
 
-/// Longest key shown.
+/// Limit of a key in the report, in bytes.
 const MAX_SHOWN_BYTES: usize = 512;
 
-/// What is in a database.
+/// Content of a database.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InspectReport {
@@ -37,7 +37,7 @@ pub(super) struct InspectReport {
     pub(super) auth: AuthReport,
 }
 
-/// As `etcdctl endpoint hashkv` answers.
+/// The values of `etcdctl endpoint hashkv`.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HashKvReport {
@@ -46,16 +46,16 @@ pub(super) struct HashKvReport {
     pub(super) compact_revision: i64,
 }
 
-/// As `etcdutl snapshot status` answers.
+/// The values of `etcdutl snapshot status`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StatusReport {
     pub(super) hash: u32,
     pub(super) hash_hex: String,
     pub(super) revision: i64,
-    /// Entries of all buckets: what versions up to 3.5 print.
+    /// Entries of all buckets, as etcdutl up to 3.5 prints.
     pub(super) total_key: u64,
-    /// Live keys: what 3.6 and later print.
+    /// Live keys, as etcdutl 3.6 and later prints.
     pub(super) total_key_since_3_6: u64,
     pub(super) total_size: u64,
 }
@@ -123,7 +123,7 @@ pub(super) struct MemberReport {
     pub(super) is_learner: bool,
 }
 
-/// A member as etcd stores it.
+/// A member in the format of etcd.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StoredMemberJson {
@@ -181,6 +181,7 @@ impl InspectReport {
             hash_kv: HashKvReport {
                 hash: hash.hash,
                 revision: hash.revision.0,
+                // etcd reports -1 for a database that was never compacted.
                 compact_revision: hash.compact_revision.map_or(-1, |revision| revision.0),
             },
             status: StatusReport {
@@ -245,7 +246,7 @@ fn read_cluster_version(database: &Database<&File>) -> Result<Option<String>, Da
 fn read_members(database: &Database<&File>) -> Result<Vec<MemberReport>, DatabaseStatusError> {
     let rows = read_small_bucket(database, schema::MEMBERS)?;
     let member = |(id, json): &(Vec<u8>, Vec<u8>)| {
-        // One that cannot be read is shown with its id alone: `verify` judges it.
+        // An unreadable member is shown with its id only; `verify` reports the fault.
         let stored: StoredMemberJson = serde_json::from_slice(json).unwrap_or_default();
         MemberReport {
             id: to_readable(id),
@@ -285,7 +286,7 @@ fn read_auth(database: &Database<&File>) -> Result<AuthReport, DatabaseStatusErr
     })
 }
 
-/// Text as it is; other bytes escaped, and all of it cut where it is too long to read.
+/// Returns text as it is and other bytes escaped, shortened to [`MAX_SHOWN_BYTES`].
 fn to_readable(bytes: &[u8]) -> String {
     let shown = bytes.get(..MAX_SHOWN_BYTES).unwrap_or(bytes);
     let more = if shown.len() < bytes.len() { "…" } else { "" };

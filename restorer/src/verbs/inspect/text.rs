@@ -1,4 +1,4 @@
-//! The report as text.
+//! Formats the report as text.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::open::HashState;
 use super::report::{LargeKeyReport, MemberReport, PrefixReport, InspectReport};
 use crate::outcome::format_table;
 
-/// A line of the first table: what, and how much of it.
+/// A line of the first table: label and value.
 type LabeledValue = (&'static str, String);
 
 impl fmt::Display for InspectReport {
@@ -40,7 +40,7 @@ fn format_or_none(value: Option<impl ToString>) -> String {
 }
 
 impl InspectReport {
-    /// Where the database stands.
+    /// Lines about revisions, hashes and versions.
     fn position_lines(&self) -> Vec<LabeledValue> {
         let hash = format!(
             "{} at revision {}, compact revision {}",
@@ -66,13 +66,13 @@ impl InspectReport {
         if self.snapshot_hash == Some(HashState::Absent) {
             lines.push((
                 "hash",
-                "the file carries none: copied out of a data directory".into(),
+                "none: the file was copied from a data directory".into(),
             ));
         }
         lines
     }
 
-    /// How much there is.
+    /// Lines about the sizes of database, keys and leases.
     fn size_lines(&self) -> Vec<LabeledValue> {
         let database = format!(
             "{}, {} in use, {} of {} pages free",
@@ -94,12 +94,12 @@ impl InspectReport {
         let mut lines = vec![("database", database), ("keys", keys), ("leases", leases)];
         if self.leases.keys_on_unknown_leases > 0 {
             let lost = self.leases.keys_on_unknown_leases;
-            lines.push(("", format!("{lost} keys never expire: their lease is gone")));
+            lines.push(("", format!("{lost} keys never expire: their lease does not exist")));
         }
         lines
     }
 
-    /// Whose it is.
+    /// Lines about authentication, members and alarms.
     fn cluster_lines(&self) -> Vec<LabeledValue> {
         let switch = if self.auth.is_enabled { "on" } else { "off" };
         let auth = format!(

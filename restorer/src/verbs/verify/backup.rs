@@ -1,4 +1,4 @@
-//! The backup half of `verify`: read objects in parallel, then judge the chain.
+//! `verify` of a backup: reads objects in parallel, then checks that the chain is complete.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,29 +22,26 @@ use crate::rebuild::{HashCheck, Meter, RebuildError, StopPoint};
 use crate::target::TargetArgs;
 use crate::available_threads;
 
-/// Which objects are read.
+/// Objects to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyScope {
-    /// Those a restore would use.
+    /// The objects a restore would use.
     Chain,
-    /// Every one of the prefix.
+    /// Every object of the backup.
     Prefix,
 }
 
-/// What to verify.
+/// Input of [`verify`].
 #[derive(Clone, Debug)]
 pub struct VerifyRequest {
-    /// The backup.
     pub store: StoreConfig,
-    /// Which state of it.
     pub target: TargetArgs,
-    /// Which objects.
     pub scope: VerifyScope,
-    /// What to do about a full snapshot without a hash.
+    /// Whether a full snapshot without a hash is accepted.
     pub hash_check: HashCheck,
 }
 
-/// One object, as reported.
+/// Report about one object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ObjectReport {
@@ -59,7 +56,7 @@ struct ObjectReport {
     contents: Option<ContentsReport>,
 }
 
-/// What an object proved to hold.
+/// Verified content of an object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", untagged)]
 enum ContentsReport {
@@ -95,6 +92,7 @@ pub async fn verify(request: VerifyRequest, context: &CommandContext) -> Result<
     let backup = Backup::open(&store, &context.environment).await?;
     let chosen = choose(&backup.catalogue, &target.chain_request());
     let objects = match (&chosen, scope) {
+        // With --all the objects are read even if they form no chain to the target.
         (Err(ChooseError::NoSnapshots), _) | (Err(_), VerifyScope::Chain) => return Err(choose_failure(chosen)),
         (_, VerifyScope::Prefix) => backup
             .catalogue
@@ -134,13 +132,14 @@ fn list_chain_objects(chain: &SnapshotChain) -> Vec<SnapshotObject> {
     std::iter::once(chain.base.clone()).chain(deltas).collect()
 }
 
-/// From what was found to what to say.
+/// Turns the findings into a verdict.
 fn build_outcome(
     catalogue: &Catalogue,
     target: &TargetArgs,
     chosen: Result<SnapshotChain, ChooseError>,
     findings: &[ObjectCheck],
 ) -> Result<CommandOutcome, CommandFailure> {
+    // An outage of the store says nothing about the backup, so it is never reported as damage.
     if let Some(failure) = find_store_failure(findings) {
         return Err(failure);
     }
@@ -163,24 +162,24 @@ fn build_outcome(
         Some(Err(error)) => Err(CommandFailure::from(error).with_details(build_details(&reports, None))),
         None => Err(CommandFailure::from_reason(
             ExitVerdict::Failed,
-            "an object of the chain was not read",
+            "not every object of the chain was read",
         )),
     }
 }
 
-/// The store could not be read: that says nothing about the backup.
+/// Returns the failure if the store could not be read.
 fn find_store_failure(findings: &[ObjectCheck]) -> Option<CommandFailure> {
     findings.iter().find_map(|finding| {
         let error = finding.contents.as_ref().err()?;
         let is_store = error.verdict() == ExitVerdict::StoreUnavailable;
         is_store.then(|| {
             CommandFailure::new(ExitVerdict::StoreUnavailable, error)
-                .with_next_step("run the same command again when the store can be reached")
+                .with_next_step("run the same command again when the store is reachable")
         })
     })
 }
 
-/// Follows the chain over what its objects hold; `None` where one of them is damaged.
+/// Follows the chain through the verified content of its objects; `None` if one of them is damaged.
 fn follow_chain(
     chain: &SnapshotChain,
     findings: &[ObjectCheck],
@@ -209,17 +208,18 @@ fn follow_chain(
 fn build_success(chain: &SnapshotChain, reached: ReachedState, reports: &[ObjectReport]) -> CommandOutcome {
     let bytes = reports.iter().map(|report| report.bytes).sum();
     let mut text = format!(
-        "revision {} is restorable from {} and {} deltas; {} objects ({}) are sound\n",
+        "revision {} is restorable from {} and {} deltas; {} objects ({}) verified\n",
         reached.revision,
         chain.base.name,
         chain.deltas.len(),
         reports.len(),
         format_bytes(bytes)
     );
+    // etcd-backup-restore names a full snapshot before it is taken, so it may contain later revisions.
     if reached.base_revision > chain.base.name.last {
         let _ = writeln!(
             text,
-            "{} holds revision {}, newer than its name says",
+            "{} contains revision {}, newer than in its name",
             chain.base.name, reached.base_revision
         );
     }
@@ -245,7 +245,7 @@ fn build_details(reports: &[ObjectReport], verified: Option<(&SnapshotChain, Rea
     details
 }
 
-/// Names the damage, and what can be had in spite of it.
+/// Reports the damage and which revisions are restorable in spite of it.
 fn build_damage_failure(
     catalogue: &Catalogue,
     request: &ChainRequest,
@@ -263,7 +263,7 @@ fn build_damage_failure(
     }
     let next = match verified {
         Some(Ok(reached)) => format!(
-            "the damage is outside the chain of the target: revision {} is restorable",
+            "the damaged objects are not needed: revision {} is restorable",
             reached.revision
         ),
         _ => suggest_alternative(catalogue, request, &faults),
@@ -289,7 +289,7 @@ fn suggest_alternative(
     };
     if let Ok(chain) = choose(catalogue, &request) {
         return format!(
-            "without the damaged objects the target can be reached from {} and {} deltas: \
+            "the target is restorable from {} and {} deltas without the damaged objects: \
              move the damaged objects out of the prefix and verify again",
             chain.base.name,
             chain.deltas.len()
@@ -303,10 +303,10 @@ fn suggest_alternative(
     let ranges = restorable_revisions(&rest);
     match ranges.0.last() {
         Some((_, newest)) => format!(
-            "restorable without the damaged objects, by their names: {ranges}; \
-             --to-revision {newest} takes the newest"
+            "revisions restorable without the damaged objects, according to object names: {ranges}; \
+             use --to-revision {newest} for the newest"
         ),
-        None => "no other full snapshot is there: find another copy of the backup".into(),
+        None => "there is no other full snapshot: use another copy of the backup".into(),
     }
 }
 

@@ -1,7 +1,4 @@
-//! `verify`: proves a backup, object by object, or a data directory.
-//!
-//! The two have nothing in common but the question, so each is a half of its own: [`backup`] and
-//! [`crate::health`].
+//! `verify`: verifies a backup object by object ([`backup`]), or a data directory ([`crate::health`]).
 
 pub mod backup;
 mod pool;
@@ -21,19 +18,19 @@ use crate::target::TargetArgs;
 /// Flags of `verify`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Proves that a backup can be restored, without restoring it; or, with --data-dir, that a \
-        data directory is sound.\n\n\
-        Of a backup, reads every object of the chain a restore would use: its compression must be whole, its hash \
-        right, and every revision from the full snapshot to the target must be there. Needs no disk: \
-        the revision a full snapshot really holds is found while it streams by.\n\n\
-        Of a data directory, reads every page, every row and every record of the log, and how they \
-        relate. Writes nothing. One that a running etcd uses is refused.",
+    long_about = "Verifies that a backup can be restored, without restoring it; or, with --data-dir, that a \
+        data directory is valid.\n\n\
+        Backup: reads every object of the chain that a restore would use, decompresses it, compares its hash, \
+        and checks that every revision from the full snapshot to the target is present. Needs no disk \
+        space.\n\n\
+        Data directory: reads every page, row and WAL record, and checks that they are consistent. Changes \
+        nothing. Refuses a directory that a running etcd uses.",
     after_help = "Examples:\n  \
-        # is the newest state of a bucket restorable?\n  \
+        # is the newest state of a backup restorable?\n  \
         mainstay-restorer verify --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
-        # every object of the prefix, with a report for machines\n  \
+        # every object of the backup, as JSON\n  \
         mainstay-restorer verify --store-container etcd-backups --all -o json\n\n  \
-        # could the state before an incident be had?\n  \
+        # is the state before an incident restorable?\n  \
         mainstay-restorer verify --store-container etcd-backups --to-time 2026-01-31T11:59:00Z\n\n  \
         # can etcd start on this directory?\n  \
         mainstay-restorer verify --data-dir /var/etcd/data/new.etcd"
@@ -44,7 +41,7 @@ pub struct VerifyArgs {
     #[arg(conflicts_with_all = ["to_revision", "to_time", "from", "all", "skip_hash_check"])]
     pub data_dir: Option<PathBuf>,
 
-    /// How thoroughly to verify a data directory: full after a crash, sanity after a clean stop
+    /// Depth of verifying a data directory: full after a crash, sanity after a clean shutdown
     #[arg(
         long,
         value_name = "MODE",
@@ -54,23 +51,21 @@ pub struct VerifyArgs {
     #[arg(env = "MAINSTAY_VALIDATION_MODE")]
     pub validation_mode: ValidationMode,
 
-    /// The backup.
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Which state of it.
     #[command(flatten)]
     pub target: TargetArgs,
 
-    /// Read every object of the prefix, not only those of the chain to the target
+    /// Read every object of the backup, not only the chain to the target
     #[arg(long)]
     pub all: bool,
 
-    /// Accept a full snapshot that carries no hash, one copied out of a data directory
+    /// Accept a full snapshot without a hash, such as a copied database file
     #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
     pub skip_hash_check: bool,
 }
 
-/// Verifies.
+/// Verifies a backup or a data directory.
 pub async fn run(args: VerifyArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
     let VerifyArgs {
         data_dir,

@@ -1,4 +1,4 @@
-//! Reads objects on several threads.
+//! Reads and verifies objects on several threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,34 +12,31 @@ use crate::examine::{ObjectReadOptions, DeltaSpan, check_delta, check_full_with_
 use crate::failure::{Classify, ExitVerdict};
 use crate::rebuild::{RebuildError, ObjectSource};
 
-/// Objects read at the same time: each holds its share of a download and an inflated piece.
+/// Limit of objects read in parallel: each one holds download buffers and a decompressed chunk in memory.
 const MAX_WORKERS: usize = 4;
 
-/// What an object proved to hold.
+/// Verified content of an object.
 #[derive(Debug)]
 pub(super) enum ObjectContents {
-    /// A full snapshot.
     Full {
-        /// Where its database stands.
         facts: Box<DatabaseStatus>,
-        /// Bytes of the database.
+        /// Size of the database in bytes.
         bytes: u64,
-        /// A hash was there, and right.
+        /// Whether the object has a hash; if so, it was compared.
         is_hashed: bool,
     },
-    /// A delta.
     Delta(DeltaSpan),
 }
 
-/// An object that was read, to its end or to the damage.
+/// An object and the result of verifying it.
 #[derive(Debug)]
 pub(super) struct ObjectCheck {
     pub(super) object: SnapshotObject,
     pub(super) contents: Result<ObjectContents, RebuildError>,
 }
 
-/// Reads all objects and returns them in the order given. Damage does not stop the others; a store
-/// that cannot be read does, and what was not read then is missing from the answer.
+/// Verifies all objects and returns the findings in the order given. Damage does not stop the others. An unavailable
+/// store does: objects not read by then are missing from the result.
 pub(super) fn check_all_objects(objects: &[SnapshotObject], sources: &dyn ObjectSource, options: &ObjectReadOptions) -> Vec<ObjectCheck> {
     let next = AtomicUsize::new(0);
     let is_unavailable = AtomicBool::new(false);
@@ -50,6 +47,7 @@ pub(super) fn check_all_objects(objects: &[SnapshotObject], sources: &dyn Object
             let Some(object) = objects.get(at) else { break };
             let proof = check_object(object, sources, options);
             if matches!(&proof, Err(error) if error.verdict() == ExitVerdict::StoreUnavailable) {
+                // The other objects would fail as well, each after its own retries.
                 is_unavailable.store(true, Ordering::Relaxed);
             }
             found

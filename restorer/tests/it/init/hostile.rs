@@ -1,4 +1,4 @@
-//! Files that are not what they should be: a precise error, never a wrong decision. No etcd is needed for that.
+//! Invalid files lead to a precise error, never to a wrong decision. These tests need no etcd.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,7 +9,7 @@ use mainstay_testkit::EtcdRelease;
 use super::stage::{InitResult, InitTestbed};
 use crate::home::expect_success;
 
-/// A member alone, with data, to which everything is told that a new cluster would be told.
+/// A single member with data, with the configuration of a new cluster.
 fn testbed_with_data() -> InitTestbed {
     let stage = InitTestbed::with_fixture(EtcdRelease::V3_5New, 1, "gzip-3.5.30");
     let data_dir = stage.data_dir(0);
@@ -21,7 +21,7 @@ fn testbed_with_data() -> InitTestbed {
     stage
 }
 
-/// Exit code, verdict and reason.
+/// Returns exit code, verdict and reason.
 fn summarize_failure(init_result: &InitResult) -> (i32, &str, &str) {
     let word = |key: &str| init_result.json[key].as_str().unwrap_or("");
     (init_result.code, word("verdict"), word("reason"))
@@ -48,7 +48,7 @@ fn a_link_that_leads_nowhere_is_not_taken_for_an_empty_volume() {
     let (code, verdict, reason) = summarize_failure(&init_result);
     assert_eq!((code, verdict), (30, "disk"), "{reason}");
     let expected = format!(
-        "{} is a link to unmounted, and nothing is there",
+        "{} is a symbolic link to unmounted, which does not exist",
         stage.data_dir(0).display()
     );
     assert_eq!(reason, expected);
@@ -80,7 +80,7 @@ fn what_may_not_be_read_is_neither_missing_nor_damaged() {
             "{hidden}: {reason}"
         );
         assert_eq!(stage.read_config(0), None, "{hidden}");
-        // With the rights back, it is what it was.
+        // With the permissions restored, the member starts.
         let init_result = stage.run_init_unprivileged(0);
         assert_eq!(init_result.summary(), (0, "start", ""), "{hidden}: {}", init_result.json);
     }
@@ -109,20 +109,20 @@ fn a_configuration_that_cannot_be_written_is_an_error_with_its_path() {
         reason.contains(stage.config_path(0).to_str().unwrap()),
         "{reason}"
     );
-    assert_eq!(stage.read_volume(0), before, "the volume is not marked either");
+    assert_eq!(stage.read_volume(0), before, "the volume must not be marked either");
 }
 
 #[test]
 fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
     let stage = testbed_with_data();
     let template = stage.template_path(0);
-    let sense = fs::read_to_string(&template).unwrap();
+    let valid = fs::read_to_string(&template).unwrap();
     let without = |key: &str| {
-        let lines = sense.lines().filter(|line| !line.starts_with(key));
+        let lines = valid.lines().filter(|line| !line.starts_with(key));
         lines.collect::<Vec<_>>().join("\n")
     };
     let path = template.to_str().unwrap();
-    for (text, words) in [
+    for (text, named) in [
         ("- a\n- list\n".to_owned(), path),
         ("a: [1".to_owned(), path),
         ("\u{0}\u{1}".to_owned(), path),
@@ -130,15 +130,15 @@ fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
         (without("initial-cluster-state"), "initial-cluster-state"),
         (without("initial-cluster:"), "initial-cluster"),
         (
-            sense.split("advertise-client-urls").next().unwrap().into(),
+            valid.split("advertise-client-urls").next().unwrap().into(),
             "advertise-client-urls",
         ),
         (
-            sense.replace("state: new", "state: perhaps"),
+            valid.replace("state: new", "state: perhaps"),
             "initial-cluster-state",
         ),
         (
-            sense.replace("initial-cluster: \"", "initial-cluster: \"etcd-9,"),
+            valid.replace("initial-cluster: \"", "initial-cluster: \"etcd-9,"),
             "etcd-9",
         ),
     ] {
@@ -146,7 +146,7 @@ fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
         let init_result = stage.run_init(0, &[]);
         let (code, verdict, reason) = summarize_failure(&init_result);
         assert_eq!((code, verdict), (2, "usage"), "{text}: {reason}");
-        assert!(reason.contains(words), "{words}: {reason}");
+        assert!(reason.contains(named), "{named}: {reason}");
         assert_eq!(stage.read_config(0), None, "{text}");
     }
     for make in [
@@ -169,7 +169,7 @@ fn a_mark_that_is_no_name_is_told_in_a_message_that_fits() {
     assert_eq!(init_result.summary(), (42, "refuse", "wrongVolume"), "{}", init_result.json);
     let reason = init_result.json["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("the volume belongs to namespace"),
+        reason.starts_with("volume belongs to namespace"),
         "{reason}"
     );
 }

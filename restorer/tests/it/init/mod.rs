@@ -1,4 +1,4 @@
-//! `init` before real etcd servers: every decision, and that etcd does what was decided.
+//! `init` with real etcd servers: every decision, and that etcd acts accordingly.
 
 mod hostile;
 mod live;

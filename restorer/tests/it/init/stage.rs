@@ -1,4 +1,4 @@
-//! Members as pods would run them: `init`, then etcd with the file it wrote.
+//! Runs members as pods do: `init`, then etcd with the configuration file it wrote.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,10 +20,10 @@ use crate::home::Home;
 
 pub(super) const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Places of members `etcd-0`, `etcd-1`, …, and a home directory with buckets.
+/// Addresses of members `etcd-0`, `etcd-1`, …, and a home directory with buckets.
 pub(super) struct InitTestbed {
     pub(super) home: Home,
-    /// What the members are called, before their number.
+    /// Prefix of the member names.
     name_prefix: &'static str,
     version: EtcdRelease,
     members: Vec<MemberUrls>,
@@ -40,29 +40,29 @@ pub(super) struct EtcdProcess(Child);
 
 impl Drop for EtcdProcess {
     fn drop(&mut self) {
-        self.0.kill().ok(); // fails when it has ended already
+        self.0.kill().ok(); // fails if the process has ended already
         self.0.wait().ok();
     }
 }
 
 impl EtcdProcess {
-    /// Ends it in order.
+    /// Stops etcd with SIGTERM and waits for its end.
     pub(super) fn stop(mut self) {
         let id = self.0.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &id]).status();
-        assert!(told.unwrap().success());
+        let signalled = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(signalled.unwrap().success());
         self.0.wait().unwrap();
     }
 }
 
-/// What `init` said: its exit code and its report.
+/// Exit code and JSON result of `init`.
 pub(super) struct InitResult {
     pub(super) code: i32,
     pub(super) json: Value,
 }
 
 impl InitResult {
-    /// The report, read as the controller reads it.
+    /// Parses the report as the controller does.
     pub(super) fn report(&self) -> InitReport {
         let message = TerminationMessage::parse(&self.json.to_string()).unwrap();
         message
@@ -70,7 +70,7 @@ impl InitResult {
             .unwrap_or_else(|error| panic!("{error}: {}", self.json))
     }
 
-    /// Exit code, decision and cause, for a comparison at a glance.
+    /// Returns exit code, decision and cause.
     pub(super) fn summary(&self) -> (i32, &str, &str) {
         let word = |key: &str| self.json["init"][key].as_str().unwrap_or("");
         (self.code, word("decision"), word("cause"))
@@ -92,7 +92,7 @@ impl InitTestbed {
         }
     }
 
-    /// The same with the bucket of a fixture in its home.
+    /// As [`Self::of`], with the bucket of a fixture.
     pub(super) fn with_fixture(version: EtcdRelease, members: usize, fixture: &str) -> Self {
         Self {
             home: Home::from_fixture(fixture),
@@ -100,12 +100,12 @@ impl InitTestbed {
         }
     }
 
-    /// The same with another name for the members.
+    /// Sets the prefix of the member names.
     pub(super) fn with_name_prefix(self, called: &'static str) -> Self {
         Self { name_prefix: called, ..self }
     }
 
-    /// Another cluster at the same addresses, with volumes of its own.
+    /// Creates another cluster at the same addresses, with its own volumes.
     pub(super) fn with_same_addresses(&self) -> Self {
         let place = |place: &MemberUrls| MemberUrls {
             client: place.client.clone(),
@@ -134,7 +134,7 @@ impl InitTestbed {
         volume
     }
 
-    /// Everything on the volume of a member: kind and rights, time of the last change, content.
+    /// Returns everything on the volume of a member, to check that nothing changed.
     pub(super) fn read_volume(&self, member: usize) -> VolumeListing {
         let mut content = VolumeListing::new();
         collect_content(&self.volume(member), &mut content);
@@ -149,12 +149,12 @@ impl InitTestbed {
         self.home.path(&format!("etcd-{member}.conf.yaml"))
     }
 
-    /// What `etcd --config-file` would read, if `init` has written it.
+    /// Returns the configuration file of etcd, if `init` has written it.
     pub(super) fn read_config(&self, member: usize) -> Option<String> {
         fs::read_to_string(self.config_path(member)).ok()
     }
 
-    /// The configuration of all members, as `state`, of a cluster of the members `initial`.
+    /// Writes the configuration templates with this `initial-cluster-state` and these members in `initial-cluster`.
     pub(super) fn write_templates(&self, state: &str, initial: &[usize]) {
         let by_member = |url: fn(&MemberUrls) -> &String| {
             let lines = self.members.iter().enumerate();
@@ -167,8 +167,8 @@ impl InitTestbed {
             .map(|i| format!("{}-{i}={}", self.name_prefix, self.members[*i].peer));
         let pairs = pairs.collect::<Vec<_>>().join(",");
         for (member, place) in self.members.iter().enumerate() {
-            // If it were strict, a cluster that has been up for a few seconds only would not let a member go. A leader is
-            // lost after five seconds of silence: a busy machine alone causes no election.
+            // With strict-reconfig-check, a cluster that started a few seconds ago refuses to remove a member. The long
+            // election timeout keeps a busy machine from causing elections.
             let text = format!(
                 "name: etcd-config\ndata-dir: {}\nmetrics: basic\nunsafe-no-fsync: true\n\
                  heartbeat-interval: 500\nelection-timeout: 5000\n\
@@ -222,7 +222,7 @@ impl InitTestbed {
         command
     }
 
-    /// Runs `init` without waiting for others.
+    /// Runs `init` with a wait timeout of zero.
     pub(super) fn run_init(&self, member: usize, flags: &[&str]) -> InitResult {
         let mut command = self.init_command(member, &["--wait-timeout=0s"]);
         read_init_result(
@@ -231,7 +231,7 @@ impl InitTestbed {
         )
     }
 
-    /// Runs `init`, which waits for others, while something happens.
+    /// Runs `init` with a wait timeout while `happens` runs.
     pub(super) async fn run_init_during<F: Future>(
         &self,
         member: usize,
@@ -246,20 +246,20 @@ impl InitTestbed {
         read_init_result(child, &self.termination_message_path(member))
     }
 
-    /// Runs `init` as somebody whom rights concern, also where the test itself is not.
+    /// Runs `init` as an unprivileged user, also if the test runs as root: root ignores file permissions.
     pub(super) fn run_init_unprivileged(&self, member: usize) -> InitResult {
         const NOBODY: u32 = 65534;
         let program = self.home.path("mainstay-restorer");
         if !program.exists() {
-            // Where it was built, nobody else may go.
+            // Other users may not have access to the build directory.
             fs::copy(env!("CARGO_BIN_EXE_mainstay-restorer"), &program).unwrap();
         }
         let mut command = self.init_command_with(&program, member, &["--wait-timeout=0s"]);
         if fs::metadata(self.home.root()).unwrap().uid() == 0 {
             let owner = format!("{NOBODY}:{NOBODY}");
             let mut chown = Command::new("chown");
-            let given = chown.args(["-R", &owner]).arg(self.home.root()).status();
-            assert!(given.unwrap().success());
+            let changed = chown.args(["-R", &owner]).arg(self.home.root()).status();
+            assert!(changed.unwrap().success());
             command.uid(NOBODY).gid(NOBODY);
         }
         read_init_result(command.spawn().unwrap(), &self.termination_message_path(member))
@@ -269,20 +269,20 @@ impl InitTestbed {
         self.home.path(&format!("init-{member}.log"))
     }
 
-    /// Waits until `init` says that it waits.
+    /// Waits until `init` logs that it waits.
     pub(super) async fn wait_until_waiting(&self, member: usize) {
-        let until = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let log = fs::read_to_string(self.init_log_path(member)).unwrap();
             if log.contains("waiting") {
                 return;
             }
-            assert!(Instant::now() < until, "init does not wait:\n{log}");
+            assert!(Instant::now() < deadline, "init does not wait:\n{log}");
             sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Starts etcd on what `init` wrote.
+    /// Starts etcd with the configuration that `init` wrote.
     pub(super) fn start_etcd(&self, member: usize) -> EtcdProcess {
         let log = fs::File::create(self.home.path(&format!("etcd-{member}.log"))).unwrap();
         let child = Command::new(self.version.directory().join("etcd"))
@@ -295,16 +295,16 @@ impl InitTestbed {
         EtcdProcess(child.unwrap())
     }
 
-    /// Runs `init`, which has to let etcd start, and starts it.
+    /// Runs `init`, which must succeed, and starts etcd.
     pub(super) fn init_and_start(&self, member: usize) -> EtcdProcess {
         let init_result = self.run_init(member, &[]);
         assert_eq!(init_result.code, 0, "{}", init_result.json);
         self.start_etcd(member)
     }
 
-    /// Waits until a member answers.
+    /// Waits until a member answers and has a leader.
     pub(super) async fn wait_for_client(&self, member: usize) -> Client {
-        let until = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(2));
             let connected = Client::connect([&self.members[member].client], Some(options)).await;
@@ -318,8 +318,8 @@ impl InitTestbed {
             }
             let log = fs::read_to_string(self.home.path(&format!("etcd-{member}.log")));
             assert!(
-                Instant::now() < until,
-                "etcd-{member} does not serve:\n{}",
+                Instant::now() < deadline,
+                "etcd-{member} does not answer:\n{}",
                 log.unwrap()
             );
             sleep(Duration::from_millis(100)).await;
@@ -327,22 +327,22 @@ impl InitTestbed {
     }
 }
 
-/// Reads what was said; the termination message and the output say the same.
-fn read_init_result(child: Child, last_words: &Path) -> InitResult {
+/// Reads the result and checks that termination message and output are equal.
+fn read_init_result(child: Child, message_path: &Path) -> InitResult {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    let left = fs::read(last_words).unwrap();
-    assert!(left.len() <= 4096, "a kubelet would cut the message");
-    let left: Value = serde_json::from_slice(&left).unwrap();
-    assert_eq!(left, json, "the termination message says something else");
+    let message = fs::read(message_path).unwrap();
+    assert!(message.len() <= 4096, "the kubelet would truncate the message");
+    let message: Value = serde_json::from_slice(&message).unwrap();
+    assert_eq!(message, json, "termination message and output differ");
     InitResult {
         code: output.status.code().unwrap(),
         json,
     }
 }
 
-/// Path → rights and kind, nanoseconds of the last change, content.
+/// Path → mode, modification time, hash of the content or target of the link.
 pub(super) type VolumeListing = BTreeMap<PathBuf, (u32, (i64, i64), String)>;
 
 fn collect_content(path: &Path, content: &mut VolumeListing) {

@@ -72,7 +72,7 @@ fn a_member_without_data_is_known_by_its_name_or_by_where_it_was_added() {
     assert_eq!(mine("m2", &[]), MemberRegistration::Added);
     assert_eq!(mine("m3", &["https://host-3:2380/".into()]), MemberRegistration::Added);
     assert_eq!(mine("m3", &["http://host-5:2380".into()]), MemberRegistration::Absent);
-    // Addresses of members with a name are theirs.
+    // The URL of a member with a name belongs to that member.
     assert_eq!(mine("m9", &["http://host-1:2380".into()]), MemberRegistration::Absent);
 }
 

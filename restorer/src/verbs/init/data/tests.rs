@@ -5,7 +5,7 @@ use mainstay_datadir::MemberFacts;
 
 use super::*;
 
-/// What the data of a member called `name` at `url` says.
+/// Facts of a data directory of member `name` at `url`.
 fn facts(name: &str, url: &str) -> DirFacts {
     let member = |id, name: &str, url: &str| MemberFacts {
         id: MemberId(id),
@@ -23,7 +23,7 @@ fn facts(name: &str, url: &str) -> DirFacts {
     facts
 }
 
-/// What is said to `etcd-main-1`.
+/// Returns the mismatch reported to `etcd-main-1`.
 fn describe_for_member_1(facts: &DirFacts) -> Option<String> {
     let peer_urls = ["https://etcd-main-1.etcd-main-peer:2380".to_owned()];
     let owner = ExpectedOwner {
@@ -37,13 +37,13 @@ fn describe_for_member_1(facts: &DirFacts) -> Option<String> {
 #[test]
 fn data_of_another_member_is_told_by_name_and_address() {
     let other = facts("etcd-main-2", "http://etcd-main-2.etcd-main-peer:2380");
-    let words = describe_for_member_1(&other).unwrap();
+    let message = describe_for_member_1(&other).unwrap();
     for part in [
         "etcd-main-2",
         "http://etcd-main-2.etcd-main-peer:2380",
         "etcd-main-1",
     ] {
-        assert!(words.contains(part), "{words}");
+        assert!(message.contains(part), "{message}");
     }
 }
 
@@ -83,10 +83,10 @@ fn a_link_that_leads_nowhere_is_not_missing_data() {
     fs::create_dir(volume.path().join("elsewhere")).unwrap();
     check_links(&data_dir).unwrap();
     symlink("/nowhere/wal", data_dir.join("member")).unwrap();
-    let words = check_links(&data_dir).unwrap_err().to_string();
+    let message = check_links(&data_dir).unwrap_err().to_string();
     assert!(
-        words.ends_with("new.etcd/member is a link to /nowhere/wal, and nothing is there"),
-        "{words}"
+        message.ends_with("new.etcd/member is a symbolic link to /nowhere/wal, which does not exist"),
+        "{message}"
     );
 }
 

@@ -71,7 +71,7 @@ const BACKUPS: [BackupSummary; 6] = [
     BackupSummary::Unreachable,
 ];
 
-/// Every combination there is, with its decision.
+/// Calls `check` for every combination of inputs, with its decision.
 fn for_each_combination(mut check: impl FnMut(&DataDirSummary, &ClusterSummary, ConfiguredCluster, &BackupSummary, InitDecision)) {
     for state in DATA_STATES {
         let data = data(state);
@@ -184,7 +184,7 @@ fn a_removed_member_and_one_of_another_cluster_stay_out() {
     assert_eq!(on(&found_cluster(OWN_CLUSTER, true, MemberRegistration::Absent)), removed);
     let other = InitDecision::Refuse(RefuseCause::OtherCluster);
     assert_eq!(on(&found_cluster(OTHER_CLUSTER, true, MemberRegistration::Started)), other);
-    // Without a leader the others may be mistaken, or be the minority.
+    // Without a leader the others may have a stale member list, or be the minority.
     assert_eq!(on(&found_cluster(OWN_CLUSTER, false, MemberRegistration::Absent)), InitDecision::Start);
     assert_eq!(on(&found_cluster(OTHER_CLUSTER, false, MemberRegistration::Absent)), InitDecision::Start);
     let gone = data(DataState::Removed);

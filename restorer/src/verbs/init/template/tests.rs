@@ -103,7 +103,7 @@ fn what_is_missing_is_named() {
     assert!(
         error
             .to_string()
-            .ends_with("advertise-client-urls for the member eu-a-9"),
+            .ends_with("advertise-client-urls has no entry for member eu-a-9"),
         "{error}"
     );
     for (key, value) in [(CLUSTER_STATE_KEY, "maybe"), (INITIAL_CLUSTER_KEY, "nonsense")] {

@@ -1,4 +1,4 @@
-//! What is verified, and what damage leads to: the exact verdict, and a volume that is as it was.
+//! Damaged data directories: the exact verdict, and an unchanged volume.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::super::stage::{InitResult, InitTestbed};
 use super::{BUCKET_FLAGS, ETCD_VERSION, count_keys, start_one_member};
 
-/// The first write-ahead log of a member.
+/// Path of the first WAL segment of a member.
 fn wal_path(data_dir: &Path) -> PathBuf {
     data_dir.join("member/wal/0000000000000000-0000000000000000.wal")
 }
@@ -27,13 +27,13 @@ fn modify_file(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Bytes of the log that were written; zeros are prepared behind them.
+/// Returns the length of the written part of a WAL segment; etcd preallocates zeros after it.
 fn written_len(bytes: &[u8]) -> usize {
     let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     (last + 1).next_multiple_of(8)
 }
 
-/// Every page that holds the key, the one in use among them, says that it is another page.
+/// Overwrites the id of every page that contains the key, including the one in use.
 fn break_pages_with_keys(data_dir: &Path) {
     modify_file(&database_path(data_dir), |bytes| {
         let size = u32::from_le_bytes(bytes[24..28].try_into().unwrap()) as usize;
@@ -44,7 +44,7 @@ fn break_pages_with_keys(data_dir: &Path) {
                 broken += 1;
             }
         }
-        assert!(broken > 0, "no page holds the key");
+        assert!(broken > 0, "no page contains the key");
     });
 }
 
@@ -52,7 +52,7 @@ fn truncate_database(data_dir: &Path) {
     modify_file(&database_path(data_dir), |bytes| bytes.truncate(bytes.len() / 2));
 }
 
-/// A bit of a record in the middle of the log, which its checksum notices.
+/// Flips a bit of a record in the middle of the WAL, which its checksum detects.
 fn flip_wal_bit(data_dir: &Path) {
     modify_file(&wal_path(data_dir), |bytes| {
         let mut windows = bytes.windows(5);
@@ -61,7 +61,7 @@ fn flip_wal_bit(data_dir: &Path) {
     });
 }
 
-/// Far more than a crash tears off: entries the database has are not in the log any more.
+/// Zeros half of the WAL, far more than a crash can: entries of the database are missing in the WAL.
 fn zero_wal_tail(data_dir: &Path) {
     modify_file(&wal_path(data_dir), |bytes| {
         let end = written_len(bytes);
@@ -79,7 +79,7 @@ fn delete_database(data_dir: &Path) {
 
 type DamageCase = (fn(&Path), &'static str);
 
-/// Each kind of damage with the file its verdict names.
+/// Each kind of damage with the file that the verdict must name.
 const DAMAGE_CASES: [DamageCase; 6] = [
     (break_pages_with_keys, "member/snap/db, page "),
     (truncate_database, "member/snap/db"),
@@ -92,7 +92,7 @@ const DAMAGE_CASES: [DamageCase; 6] = [
     (delete_database, "member/snap/db"),
 ];
 
-/// Puts the volume of the first member back to what it was.
+/// Restores the volume of the first member from a copy.
 fn restore_volume(stage: &InitTestbed, copy: &Path) {
     let volume = stage.volume(0);
     fs::remove_dir_all(&volume).unwrap();
@@ -100,11 +100,11 @@ fn restore_volume(stage: &InitTestbed, copy: &Path) {
     assert!(copied.unwrap().success());
 }
 
-/// The whole message, but for the words about the damage and what could still be read of the data.
+/// Checks the whole message, except for the faults and the facts that could still be read.
 fn assert_restore_required(init_result: &InitResult, place: &str) {
     let reason = init_result.json["reason"].as_str().unwrap().to_owned();
     assert!(
-        reason.starts_with("the data of etcd-0 is damaged: ") && reason.contains(place),
+        reason.starts_with("data of member etcd-0 is corrupt: ") && reason.contains(place),
         "{reason}"
     );
     let data = init_result.json["init"]["data"].clone();
@@ -112,7 +112,7 @@ fn assert_restore_required(init_result: &InitResult, place: &str) {
     let expected = json!({
         "verdict": "restore-required",
         "reason": reason,
-        "nextStep": "`mainstay-restorer restore` with this volume; the controller does it where it may",
+        "nextStep": "wait for the controller to restore, or run `mainstay-restorer restore` on this volume",
         "init": {
             "version": 1,
             "member": "etcd-0",
@@ -138,9 +138,9 @@ each_version! {
             restore_volume(&stage, &copy);
             damage(&stage.data_dir(0));
             let before = stage.read_volume(0);
-            let read_init_result = stage.run_init(0, &BUCKET_FLAGS);
-            assert_eq!(read_init_result.code, 40, "{}", read_init_result.json);
-            assert_restore_required(&read_init_result, place);
+            let init_result = stage.run_init(0, &BUCKET_FLAGS);
+            assert_eq!(init_result.code, 40, "{}", init_result.json);
+            assert_restore_required(&init_result, place);
             assert_eq!(stage.read_volume(0), before, "{place} was touched");
             assert_eq!(stage.read_config(0), None, "etcd would start");
         }
@@ -150,17 +150,17 @@ each_version! {
         let stage = InitTestbed::new(version, 1);
         let (etcd, _) = start_one_member(&stage).await;
         drop(etcd); // kill -9
-        // A write that the crash tore: a record is announced, and a sector of it never came.
+        // A write torn by the crash: the length of a record, and only a part of it.
         modify_file(&wal_path(&stage.data_dir(0)), |bytes| {
             let end = written_len(bytes);
             bytes[end..end + 8].copy_from_slice(&4096u64.to_le_bytes());
             bytes[end + 8..end + 64].fill(0x55);
         });
         let before = stage.read_volume(0);
-        let read_init_result = stage.run_init(0, &[]);
-        assert_eq!(read_init_result.summary(), (0, "start", ""), "{}", read_init_result.json);
-        assert_eq!(read_init_result.report().data.verified, Some(VerificationDepth::Full));
-        assert_eq!(stage.read_volume(0), before, "etcd repairs its log, init does not");
+        let init_result = stage.run_init(0, &[]);
+        assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
+        assert_eq!(init_result.report().data.verified, Some(VerificationDepth::Full));
+        assert_eq!(stage.read_volume(0), before, "etcd repairs its WAL, init does not");
         let _etcd = stage.start_etcd(0);
         assert_eq!(count_keys(&mut stage.wait_for_client(0).await).await, 5);
     }
@@ -196,7 +196,7 @@ async fn a_note_about_other_data_is_no_reason_to_look_quickly() {
     let init_result = stage.run_init(0, &[]);
     assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
     assert_eq!(init_result.report().data.verified, Some(VerificationDepth::Full));
-    // Nor is one that nobody can read: as a folder it cannot even be taken away.
+    // An unreadable marker is ignored as well; a directory cannot even be removed.
     let file = stage.volume(0).join("new.etcd.clean-stop");
     for make in [
         |file: &Path| fs::write(file, "{".repeat(1 << 20)).unwrap(),

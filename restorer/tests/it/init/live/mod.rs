@@ -1,4 +1,4 @@
-//! Members among others: who begins a cluster, who joins one, who waits.
+//! Members of a cluster: which one bootstraps, joins or waits.
 
 mod damage;
 mod volumes;
@@ -34,7 +34,7 @@ async fn add_learner(client: &mut Client, url: &str) -> u64 {
     added.member().unwrap().id()
 }
 
-/// A cluster of one that has data and runs.
+/// Starts a cluster of one member with data.
 async fn start_one_member(stage: &InitTestbed) -> (EtcdProcess, Client) {
     stage.write_templates("new", &[0]);
     let etcd = stage.init_and_start(0);
@@ -44,7 +44,7 @@ async fn start_one_member(stage: &InitTestbed) -> (EtcdProcess, Client) {
     (etcd, client)
 }
 
-/// A cluster of three that has data and runs.
+/// Starts a cluster of three members with data.
 async fn start_three_members(stage: &InitTestbed) -> (Vec<EtcdProcess>, Client) {
     stage.write_templates("new", &[0, 1, 2]);
     let members: Vec<EtcdProcess> = (0..3).map(|member| stage.init_and_start(member)).collect();
@@ -66,10 +66,10 @@ each_version! {
         names.sort_unstable();
         assert_eq!(names, ["etcd-0", "etcd-1", "etcd-2"]);
         drop(members);
-        let read_init_result: Vec<_> = (0..3).map(|member| stage.run_init(member, &[])).collect();
-        for read_init_result in &read_init_result {
-            assert_eq!(read_init_result.summary(), (0, "start", ""), "{}", read_init_result.json);
-            assert_eq!(read_init_result.report().data.verified, Some(VerificationDepth::Full));
+        let results: Vec<_> = (0..3).map(|member| stage.run_init(member, &[])).collect();
+        for init_result in &results {
+            assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
+            assert_eq!(init_result.report().data.verified, Some(VerificationDepth::Full));
         }
         let _members: Vec<_> = (0..3).map(|member| stage.start_etcd(member)).collect();
         assert_eq!(count_keys(&mut stage.wait_for_client(2).await).await, 5);
@@ -78,18 +78,18 @@ each_version! {
     async fn a_member_that_was_added_joins_with_the_list_of_the_running_cluster(version) {
         let stage = InitTestbed::new(version, 2);
         let (_first, mut client) = start_one_member(&stage).await;
-        let read_init_result = stage.run_init(1, &[]);
-        assert_eq!(read_init_result.summary(), (41, "wait", "notAdded"), "{}", read_init_result.json);
+        let init_result = stage.run_init(1, &[]);
+        assert_eq!(init_result.summary(), (41, "wait", "notAdded"), "{}", init_result.json);
         assert_eq!(stage.read_config(1), None);
         let id = add_learner(&mut client, stage.peer_url(1)).await;
-        let read_init_result = stage.run_init(1, &[]);
-        assert_eq!(read_init_result.summary(), (0, "join", ""), "{}", read_init_result.json);
+        let init_result = stage.run_init(1, &[]);
+        assert_eq!(init_result.summary(), (0, "join", ""), "{}", init_result.json);
         let _second = stage.start_etcd(1);
         stage.wait_for_client(1).await;
-        // Refused until it has caught up.
+        // etcd refuses to promote a learner until it has caught up.
         let deadline = Instant::now() + TIMEOUT;
         while let Err(refused) = client.member_promote(id).await {
-            assert!(Instant::now() < deadline, "it does not catch up: {refused}");
+            assert!(Instant::now() < deadline, "the learner does not catch up: {refused}");
             sleep(Duration::from_millis(200)).await;
         }
         assert_eq!(count_keys(&mut stage.wait_for_client(1).await).await, 5);
@@ -131,10 +131,10 @@ async fn a_member_whose_volume_is_gone_is_not_started_under_its_old_identity() {
     let (mut members, _) = start_three_members(&stage).await;
     members.pop().unwrap().stop();
     fs::remove_dir_all(stage.data_dir(2)).unwrap();
-    // At once: waiting would not help, and the controller is to know.
+    // Reported at once: waiting does not help, and the controller must act.
     let init_result = stage.run_init_during(2, "10m", async {}).await;
     assert_eq!(init_result.summary(), (41, "wait", "dataLost"), "{}", init_result.json);
-    // The configuration alone would have let it begin anew.
+    // The configuration alone would allow it to bootstrap a new cluster.
     stage.write_templates("new", &[0, 1, 2]);
     assert_eq!(stage.run_init(2, &[]).summary(), (41, "wait", "dataLost"));
 }
@@ -150,7 +150,7 @@ async fn without_its_data_and_without_the_others_a_member_waits() {
         "{}",
         init_result.json
     );
-    // One that is not among those a new cluster begins with does not begin one.
+    // A member that initial-cluster does not list does not bootstrap.
     stage.write_templates("new", &[0, 1]);
     assert_eq!(stage.run_init(2, &[]).summary(), (41, "wait", "notListed"));
 }
@@ -161,12 +161,12 @@ async fn a_removed_member_is_refused() {
     let (mut members, mut client) = start_three_members(&stage).await;
     members.pop().unwrap().stop();
     let listed = client.member_list().await.unwrap();
-    let gone = listed
+    let removed = listed
         .members()
         .iter()
         .find(|m| m.name() == "etcd-2")
         .unwrap();
-    client.member_remove(gone.id()).await.unwrap();
+    client.member_remove(removed.id()).await.unwrap();
     let init_result = stage.run_init(2, &[]);
     assert_eq!(init_result.summary(), (42, "refuse", "removed"), "{}", init_result.json);
     assert_eq!(init_result.report().data.state, DataState::Sound);
@@ -177,7 +177,7 @@ async fn data_of_another_cluster_is_refused() {
     let old = InitTestbed::new(ETCD_VERSION, 3);
     let (members, _) = start_three_members(&old).await;
     drop(members);
-    // The same addresses and another token: what a recovery makes.
+    // The same addresses and another token, as after a recovery.
     let new = old.with_same_addresses();
     new.write_templates("new", &[0, 1]);
     for member in 0..2 {
@@ -211,14 +211,14 @@ async fn the_only_member_is_restored_when_it_has_nothing_and_the_backup_has() {
     let BackupSummary::Present { newest_revision } = init_result.report().backup else {
         panic!("{}", init_result.json)
     };
-    // A former cluster of this name: not even a new one begins empty.
+    // The backup of an earlier cluster of the same name: a new cluster does not start empty either.
     stage.write_templates("new", &[0]);
     assert_eq!(
         stage.run_init(0, &BUCKET_FLAGS).summary(),
         (40, "restoreRequired", "backupExists")
     );
-    assert!(!stage.data_dir(0).exists(), "init restores nothing itself");
-    // Restored, it starts and has what the backup had.
+    assert!(!stage.data_dir(0).exists(), "init must not restore");
+    // After a restore the member starts with the data of the backup.
     let target = stage.data_dir(0);
     let url = stage.peer_url(0);
     let restored = std::process::Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"))
@@ -249,7 +249,7 @@ async fn the_only_member_is_restored_when_it_is_behind_its_backup() {
         "{}",
         init_result.json
     );
-    // Without a backup to compare with it starts.
+    // Without a backup to compare with, the member starts.
     assert_eq!(stage.run_init(0, &[]).summary(), (0, "start", ""));
 }
 

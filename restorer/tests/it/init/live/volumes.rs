@@ -1,4 +1,4 @@
-//! Volumes that are not this member's.
+//! Volumes that belong to another member, cluster or namespace.
 
 use std::fs;
 
@@ -21,12 +21,12 @@ each_version! {
         for (member, owner) in [(1, "etcd-2"), (2, "etcd-1")] {
             fs::remove_file(stage.config_path(member)).unwrap();
             let before = stage.read_volume(member);
-            // With the others there, and with nobody there.
-            for read_init_result in [stage.run_init(member, &[]), stage.run_init(member, &[])] {
-                assert_eq!(read_init_result.summary(), (42, "refuse", "wrongVolume"), "{}", read_init_result.json);
-                assert_eq!(read_init_result.report().data.state, DataState::Foreign);
-                let reason = read_init_result.json["reason"].as_str().unwrap();
-                let expected = format!("the data is that of the member {owner:?} at ");
+            // Once with another member running, once with none.
+            for init_result in [stage.run_init(member, &[]), stage.run_init(member, &[])] {
+                assert_eq!(init_result.summary(), (42, "refuse", "wrongVolume"), "{}", init_result.json);
+                assert_eq!(init_result.report().data.state, DataState::Foreign);
+                let reason = init_result.json["reason"].as_str().unwrap();
+                let expected = format!("data belongs to member {owner:?} at ");
                 assert!(reason.starts_with(&expected), "{reason}");
                 members.pop();
             }
@@ -44,9 +44,9 @@ each_version! {
         fs::remove_dir(stage.volume(0)).unwrap();
         fs::rename(other.volume(0), stage.home.path("volume-0")).unwrap();
         let before = stage.read_volume(0);
-        let read_init_result = stage.run_init(0, &[]);
-        assert_eq!(read_init_result.summary(), (42, "refuse", "wrongVolume"), "{}", read_init_result.json);
-        let reason = read_init_result.json["reason"].as_str().unwrap();
+        let init_result = stage.run_init(0, &[]);
+        assert_eq!(init_result.summary(), (42, "refuse", "wrongVolume"), "{}", init_result.json);
+        let reason = init_result.json["reason"].as_str().unwrap();
         assert!(reason.contains("\"events-0\""), "{reason}");
         assert_eq!(stage.read_volume(0), before);
     }
