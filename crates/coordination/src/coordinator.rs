@@ -1,4 +1,4 @@
-//! Reads, lets a pure function choose, writes if nothing changed meanwhile; again when something did.
+//! Reads the document, applies a pure transition and writes by compare-and-swap; retries on conflict.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::member::{self, MemberState};
 use crate::pin::Pin;
 use crate::seen::ChangeTracker;
 
-/// How often a write is tried again when another writer was faster. A dozen parties at most share a document.
+/// Maximum attempts of a conflicting write. At most a dozen processes share a document.
 const MAX_WRITE_ATTEMPTS: u32 = 20;
 
-/// How often a busy lock is looked at, at most: often enough to see each renewal, rarely enough to cost nothing.
+/// Maximum poll interval for a lock held by another process; short enough to observe each renewal.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Tells the time for the document's readers, and for epochs. Within one document nothing depends on its being right.
+/// Wall clock for timestamps and epochs. Expiry does not depend on it.
 type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// One party's access to the document of one etcd.
+/// Access to the coordination document of one etcd cluster.
 ///
-/// Remembers what it saw: expiry is judged by how long *this value* has seen something unchanged, so keep one and
-/// use it again.
+/// Expiry is measured by how long *this value* has observed an entry unchanged, so reuse one
+/// `Coordinator` for the lifetime of the process.
 pub struct Coordinator {
     backing: Arc<dyn Backing>,
     wall_clock: WallClock,
@@ -38,33 +38,33 @@ pub struct Coordinator {
     pub(crate) pin_tracker: Mutex<ChangeTracker<Pin>>,
 }
 
-/// What came of trying to get the lock.
+/// Result of an attempt to acquire the lock.
 #[derive(Debug)]
 pub enum AcquireOutcome {
-    /// It is ours.
+    /// The lock is acquired.
     Acquired(HeldLock),
-    /// Somebody has it.
+    /// Another process holds the lock.
     Busy {
-        /// Who, what for, since when.
+        /// The current lock.
         lock: Lock,
-        /// When it expires at the earliest.
+        /// Time until it expires, unless it is renewed.
         expires_in: Duration,
     },
 }
 
-/// What a transition wants written, and what it answers then.
+/// The edits of a transition, if any, and its result.
 pub(crate) enum DocumentUpdate<T> {
     NoChange(T),
     Write(Edits, T),
 }
 
 impl Coordinator {
-    /// Access through a backing.
+    /// Uses the system clock.
     pub fn new(backing: Arc<dyn Backing>) -> Arc<Self> {
         Self::with_wall_clock(backing, Timestamp::now)
     }
 
-    /// Access with another wall clock, whose times people read in the document.
+    /// Uses another wall clock for the timestamps in the document.
     pub fn with_wall_clock(
         backing: Arc<dyn Backing>,
         wall_clock: impl Fn() -> Timestamp + Send + Sync + 'static,
@@ -77,20 +77,21 @@ impl Coordinator {
         })
     }
 
-    /// The lock as it stands.
+    /// The current lock entry; `None` if the lock was never acquired.
     pub async fn read_lock(&self) -> Result<Option<Lock>, CoordinationError> {
         let page = self.backing.read().await?;
         self.parse_entry(&page, lock::ENTRY)
     }
 
-    /// Takes the lock if it is free or expired.
+    /// Acquires the lock if it is free or expired.
     pub async fn try_acquire(self: &Arc<Self>, lock_request: &LockRequest) -> Result<AcquireOutcome, CoordinationError> {
-        // Valid from before the write was asked for, so that no observer's span ends earlier than ours.
-        let mut asked = Instant::now();
+        // Validity starts before the write is sent, so that it ends before any observer's expiry.
+        let mut requested = Instant::now();
         let outcome = self
             .update(|page| {
-                asked = Instant::now();
+                requested = Instant::now();
                 let found: Option<Lock> = self.parse_entry(page, lock::ENTRY)?;
+                // Each read counts as an observation, also those of failed attempts.
                 let unchanged = self.observe_lock(found.as_ref());
                 match lock::decide_acquire(found.as_ref(), unchanged, lock_request, self.now()) {
                     AcquireDecision::Take(next) => {
@@ -110,58 +111,58 @@ impl Coordinator {
                     holder: lock.holder,
                     epoch: lock.epoch,
                 };
-                AcquireOutcome::Acquired(HeldLock::new(Arc::clone(self), claim, lock.ttl, asked))
+                AcquireOutcome::Acquired(HeldLock::new(Arc::clone(self), claim, lock.ttl, requested))
             }
         })
     }
 
-    /// Takes the lock, waiting for it up to `patience`.
+    /// Acquires the lock; waits for it up to `timeout`.
     pub async fn acquire(
         self: &Arc<Self>,
         lock_request: &LockRequest,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<HeldLock, CoordinationError> {
-        let began = Instant::now();
+        let started = Instant::now();
         loop {
             let (lock, expires_in) = match self.try_acquire(lock_request).await? {
                 AcquireOutcome::Acquired(held) => return Ok(held),
                 AcquireOutcome::Busy { lock, expires_in } => (lock, expires_in),
             };
-            let waited = began.elapsed();
-            if waited >= patience {
+            let waited = started.elapsed();
+            if waited >= timeout {
                 return Err(CoordinationError::LockHeld {
                     place: self.location(),
                     holder: lock.holder,
                     waited,
                 });
             }
-            // A third of the time to live sees the change of hands soon after it is possible.
+            // Polling at a third of the TTL notices expiry soon after it is possible.
             let pause = expires_in
                 .min(lock.ttl / 3)
                 .min(LOCK_POLL_INTERVAL)
-                .min(patience.saturating_sub(waited));
+                .min(timeout.saturating_sub(waited));
             sleep(pause.max(Duration::from_millis(10))).await;
         }
     }
 
-    /// Goes on holding a lock after a restart: the document still names the claim.
+    /// Resumes a lock after a restart, if the document still contains its holder and epoch.
     pub async fn resume_lock(self: &Arc<Self>, claim: &LockToken) -> Result<HeldLock, CoordinationError> {
-        let (asked, ttl) = self.renew_lock(claim).await?;
-        Ok(HeldLock::new(Arc::clone(self), claim.clone(), ttl, asked))
+        let (requested, ttl) = self.renew_lock(claim).await?;
+        Ok(HeldLock::new(Arc::clone(self), claim.clone(), ttl, requested))
     }
 
-    /// A fence for a claim that somebody else renews, as a Job has it that was started by the holder.
+    /// A fence for a lock that another process renews, for example for a Job that the holder started.
     pub fn fence_for(self: &Arc<Self>, claim: LockToken) -> LockFence {
         LockFence::without_validity(Arc::clone(self), claim)
     }
 
-    /// What is known about the restoration of a member.
+    /// The recorded restore state of a member; `None` if there is none.
     pub async fn read_member(&self, name: &str) -> Result<Option<MemberState>, CoordinationError> {
         let page = self.backing.read().await?;
         self.parse_entry(&page, &build_entry_name(member::PREFIX, name)?)
     }
 
-    /// Writes the state of a member, or removes it, if the claim still has the lock: both are one write.
+    /// Writes or removes the state of a member. The same write checks that the lock is still held.
     pub(crate) async fn write_member_state(
         &self,
         claim: &LockToken,
@@ -171,7 +172,7 @@ impl Coordinator {
         let entry = build_entry_name(member::PREFIX, name)?;
         self.update(|page| {
             self.check_token(page, claim)?;
-            // An entry nobody can read is not overwritten, not even by the holder.
+            // Parse first: an unreadable entry must not be overwritten, not even by the lock holder.
             let found: Option<MemberState> = self.parse_entry(page, &entry)?;
             let edits = match state {
                 Some(state) => self.build_edit(&entry, state)?,
@@ -183,14 +184,14 @@ impl Coordinator {
         .await
     }
 
-    /// The recovery that goes on, or the last one.
+    /// The current or the last recovery; `None` if there was none.
     pub async fn read_incident(&self) -> Result<Option<Incident>, CoordinationError> {
         let page = self.backing.read().await?;
         self.parse_entry(&page, incident::ENTRY)
     }
 
-    /// Writes an incident if the claim still has the lock and the document still says `before`: all in one write. Tells
-    /// what the document says then.
+    /// Writes an incident if the lock is still held and the document still contains `before`, in one write.
+    /// Returns the incident that the document then contains.
     pub(crate) async fn write_incident(
         &self,
         claim: &LockToken,
@@ -200,6 +201,7 @@ impl Coordinator {
         self.update(|page| {
             self.check_token(page, claim)?;
             let found: Option<Incident> = self.parse_entry(page, incident::ENTRY)?;
+            // Another process changed the incident since the caller read it.
             if found.as_ref() != before {
                 return Ok(DocumentUpdate::NoChange(found));
             }
@@ -209,42 +211,43 @@ impl Coordinator {
         .await
     }
 
-    /// Shows a sign of life; tells when it was begun, and how long it lasts.
+    /// Renews the lock; returns when the renewal started and the TTL.
     pub(crate) async fn renew_lock(
         &self,
         claim: &LockToken,
     ) -> Result<(Instant, Duration), CoordinationError> {
-        let mut asked = Instant::now();
+        let mut requested = Instant::now();
         self.update(|page| {
-            asked = Instant::now();
+            requested = Instant::now();
             let found: Option<Lock> = self.parse_entry(page, lock::ENTRY)?;
             let next = lock::renew(found.as_ref(), claim, self.now())
                 .map_err(|lost| self.lock_lost_error(claim, lost))?;
             Ok(DocumentUpdate::Write(self.build_edit(lock::ENTRY, &next)?, next.effective_ttl()))
         })
         .await
-        .map(|ttl| (asked, ttl))
+        .map(|ttl| (requested, ttl))
     }
 
-    /// Goes above an epoch; tells when that was begun and the lock as it is then, `None` when nothing had to be written.
+    /// Raises the epoch above `above`; returns the start time and the new lock, `None` if nothing changed.
     pub(crate) async fn raise_epoch(
         &self,
         claim: &LockToken,
         above: Epoch,
     ) -> Result<Option<(Instant, Lock)>, CoordinationError> {
-        let mut asked = Instant::now();
+        let mut requested = Instant::now();
         self.update(|page| {
-            asked = Instant::now();
+            requested = Instant::now();
             let found: Option<Lock> = self.parse_entry(page, lock::ENTRY)?;
             let next = lock::raise_epoch(found.as_ref(), claim, above, self.now())
                 .map_err(|lost| self.lock_lost_error(claim, lost))?;
+            // The epoch is already above; a write would only cause conflicts.
             if found.as_ref() == Some(&next) {
                 return Ok(DocumentUpdate::NoChange(None));
             }
             Ok(DocumentUpdate::Write(self.build_edit(lock::ENTRY, &next)?, Some(next)))
         })
         .await
-        .map(|raised| raised.map(|lock| (asked, lock)))
+        .map(|raised| raised.map(|lock| (requested, lock)))
     }
 
     pub(crate) async fn release_lock(&self, claim: &LockToken) -> Result<(), CoordinationError> {
@@ -274,13 +277,13 @@ impl Coordinator {
     }
 
     fn observe_lock(&self, found: Option<&Lock>) -> Duration {
-        let mut seen = self
+        let mut tracker = self
             .lock_tracker
             .lock()
-            .expect("nobody panics while noting a lock");
+            .expect("lock tracker is never poisoned");
         let now = Instant::now();
         found.map_or(Duration::ZERO, |lock| {
-            seen.observe(lock::ENTRY, lock, lock.effective_ttl(), now)
+            tracker.observe(lock::ENTRY, lock, lock.effective_ttl(), now)
         })
     }
 
@@ -291,12 +294,12 @@ impl Coordinator {
     ) -> Result<T, CoordinationError> {
         for attempt in 0..MAX_WRITE_ATTEMPTS {
             let page = self.backing.read().await?;
-            let (edits, answer) = match change(&page)? {
-                DocumentUpdate::NoChange(answer) => return Ok(answer),
-                DocumentUpdate::Write(edits, answer) => (edits, answer),
+            let (edits, result) = match change(&page)? {
+                DocumentUpdate::NoChange(result) => return Ok(result),
+                DocumentUpdate::Write(edits, result) => (edits, result),
             };
             match self.backing.write(&page, &edits).await {
-                Ok(()) => return Ok(answer),
+                Ok(()) => return Ok(result),
                 Err(BackingError::Conflict { .. }) => sleep(random_backoff(attempt)).await,
                 Err(error) => return Err(error.into()),
             }
@@ -311,7 +314,7 @@ impl Coordinator {
         Ok(self.backing.read().await?)
     }
 
-    /// An entry of the document, if it is there and can be read.
+    /// Parses an entry; `None` if it does not exist.
     pub(crate) fn parse_entry<T: DeserializeOwned>(
         &self,
         page: &Document,
@@ -359,8 +362,8 @@ impl std::fmt::Debug for Coordinator {
     }
 }
 
-/// A pause that grows with each attempt and differs between writers, so that they do not meet again.
+/// A random pause that grows with each attempt, so that concurrent writers do not conflict again.
 fn random_backoff(attempt: u32) -> Duration {
-    let most = 10 << attempt.min(5);
-    Duration::from_millis(rand::rng().random_range(1..=most))
+    let max_millis = 10 << attempt.min(5);
+    Duration::from_millis(rand::rng().random_range(1..=max_millis))
 }

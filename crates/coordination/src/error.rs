@@ -1,95 +1,95 @@
-//! What can go wrong, with the next step in words.
+//! Errors of coordination, with the action to take.
 
 use std::time::Duration;
 
 use crate::backing::BackingError;
 use crate::lock::LockLoss;
 
-/// Why coordination failed.
+/// A coordination operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoordinationError {
-    /// The document could not be read or written.
+    /// Reading or writing the document failed.
     #[error(transparent)]
     Backing(#[from] BackingError),
-    /// An entry is not what it should be. It is left as it is.
+    /// An entry cannot be parsed. It is not changed.
     #[error(
-        "entry {entry:?} of {place} cannot be read and was left alone; correct it, or remove the entry when nothing \
-         holds it any more"
+        "parse entry {entry:?} of {place}: invalid, not changed; correct the entry, or remove it if no process \
+         uses it"
     )]
     Unreadable {
-        /// Which document.
+        /// The document.
         place: String,
-        /// Which entry.
+        /// The entry's name.
         entry: String,
-        /// What is wrong with it.
+        /// The JSON error.
         source: serde_json::Error,
     },
-    /// An entry could not be rendered.
-    #[error("entry {entry:?} of {place} cannot be written as JSON")]
+    /// An entry cannot be serialized.
+    #[error("serialize entry {entry:?} of {place}")]
     SerializeEntry {
-        /// Which document.
+        /// The document.
         place: String,
-        /// Which entry.
+        /// The entry's name.
         entry: String,
-        /// Why.
+        /// The JSON error.
         source: serde_json::Error,
     },
-    /// Others wrote every time.
-    #[error("{place} changed under each of {attempts} attempts to write it; try again")]
+    /// Every write attempt conflicted with another writer.
+    #[error("write {place}: conflict with other writers in {attempts} attempts; retry later")]
     Contended {
-        /// Which document.
+        /// The document.
         place: String,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// The lock is not held any more.
-    #[error("the lock in {place} is lost to {holder}")]
+    /// The lock is no longer held.
+    #[error("{holder} lost the lock in {place}")]
     LockLost {
-        /// Which document.
+        /// The document.
         place: String,
-        /// Who believed to have it.
+        /// The former holder.
         holder: String,
-        /// How it was lost.
+        /// How the lock was lost.
         source: LockLoss,
     },
-    /// Somebody held the lock all the time.
-    #[error("the lock in {place} is held by {holder} and was not free within {waited:?}")]
+    /// Another holder kept the lock for the whole timeout.
+    #[error("acquire the lock in {place}: still held by {holder} after {waited:?}")]
     LockHeld {
-        /// Which document.
+        /// The document.
         place: String,
-        /// Who has it.
+        /// The current holder.
         holder: String,
-        /// How long it was waited for.
+        /// Time waited for the lock.
         waited: Duration,
     },
-    /// Another party uses the name of a pin.
-    #[error("pin {name:?} in {place} belongs to {holder}; choose another name")]
+    /// Another holder uses the name of the pin.
+    #[error("create pin {name:?} in {place}: name is in use by {holder}; choose another name")]
     PinTaken {
-        /// Which document.
+        /// The document.
         place: String,
         /// The pin's name.
         name: String,
-        /// Whose it is.
+        /// The holder of the existing pin.
         holder: String,
     },
-    /// A pin expired and was removed, so what it covered may be gone.
+    /// The pin expired and was removed, so the objects it covered may have been deleted.
     #[error(
-        "pin {name:?} in {place} is gone: it expired, and what it covered may have been deleted"
+        "pin {name:?} in {place} expired; the snapshots it covered may have been deleted"
     )]
     PinLost {
-        /// Which document.
+        /// The document.
         place: String,
         /// The pin's name.
         name: String,
     },
-    /// A name cannot be part of an entry's name.
+    /// The name is not valid in an entry name.
     #[error(transparent)]
     InvalidName(#[from] EntryNameError),
 }
 
 impl CoordinationError {
-    /// Whether the same call may succeed later without anybody doing something about it.
+    /// Whether a retry may succeed without user action.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Backing(error) => error.is_transient(),
@@ -99,15 +99,15 @@ impl CoordinationError {
     }
 }
 
-/// Why a name is none.
+/// A member or pin name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a name: 1 to 200 letters, digits, dots, dashes and underscores")]
+#[error("invalid name {name:?}: must be 1 to 200 letters, digits, dots, dashes and underscores")]
 pub struct EntryNameError {
     /// The name as given.
     pub name: String,
 }
 
-/// The name of an entry: `<prefix><name>`, in the letters a ConfigMap allows.
+/// Builds the entry name `<prefix><name>`. Allowed characters are those of ConfigMap keys.
 pub(crate) fn build_entry_name(prefix: &str, name: &str) -> Result<String, EntryNameError> {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if (1..=200).contains(&name.len()) && name.bytes().all(is_letter) {

@@ -1,4 +1,4 @@
-//! A lock that is held, and the fence that says whether it still is.
+//! A held lock, and the fence that checks whether it is still held.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,27 +11,28 @@ use crate::incident::Incident;
 use crate::lock::{LockToken, Epoch, LockLoss};
 use crate::member::MemberState;
 
-/// Until when a holder may believe in its lock. Shared between the one who renews and those who ask.
+/// Time until which the holder may rely on its lock. Shared between the renewal and the fences.
 #[derive(Clone, Debug)]
 struct LockValidity(Arc<Mutex<Instant>>);
 
 impl LockValidity {
-    /// Three quarters of the time to live, counted from before the renewal was asked for. An observer counts the whole
-    /// of it from later on; the quarter between covers clocks that do not run equally fast.
-    fn compute_expiry(asked: Instant, ttl: Duration) -> Instant {
-        asked + ttl - ttl / 4
+    /// Three quarters of the TTL, from before the renewal was requested. Observers count the full TTL from a
+    /// later start; the remaining quarter covers clocks that run at different speeds.
+    fn compute_expiry(requested: Instant, ttl: Duration) -> Instant {
+        requested + ttl - ttl / 4
     }
 
     fn expires_at(&self) -> Instant {
-        *self.0.lock().expect("nobody panics while noting a time")
+        *self.0.lock().expect("validity lock is never poisoned")
     }
 
     fn set(&self, until: Instant) {
-        *self.0.lock().expect("nobody panics while noting a time") = until;
+        *self.0.lock().expect("validity lock is never poisoned") = until;
     }
 }
 
-/// A lock that is held. Dropping it is what a crash does: others wait until it expires; [`Held::release`] gives it back.
+/// A held lock. Dropping it acts like a crash: others wait until it expires. [`Held::release`] frees it
+/// immediately.
 #[derive(Debug)]
 pub struct HeldLock {
     coordinator: Arc<Coordinator>,
@@ -45,9 +46,9 @@ impl HeldLock {
         coordinator: Arc<Coordinator>,
         claim: LockToken,
         ttl: Duration,
-        asked: Instant,
+        requested: Instant,
     ) -> Self {
-        let validity = LockValidity(Arc::new(Mutex::new(LockValidity::compute_expiry(asked, ttl))));
+        let validity = LockValidity(Arc::new(Mutex::new(LockValidity::compute_expiry(requested, ttl))));
         Self {
             coordinator,
             token: claim,
@@ -56,17 +57,17 @@ impl HeldLock {
         }
     }
 
-    /// Who holds it with which epoch.
+    /// Holder and epoch.
     pub fn token(&self) -> &LockToken {
         &self.token
     }
 
-    /// Until when it is ours without a further renewal.
+    /// Time until which the lock is valid without another renewal.
     pub fn valid_until(&self) -> Instant {
         self.validity.expires_at()
     }
 
-    /// A fence for the writes this lock protects.
+    /// A fence for the writes that this lock protects.
     pub fn fence(&self) -> LockFence {
         LockFence {
             coordinator: Arc::clone(&self.coordinator),
@@ -75,18 +76,18 @@ impl HeldLock {
         }
     }
 
-    /// Shows a sign of life. A lock that was not renewed in time but that nobody took is held again.
+    /// Renews the lock. An expired lock that no other process acquired becomes valid again.
     pub async fn renew(&self) -> Result<(), CoordinationError> {
-        let (asked, ttl) = self.coordinator.renew_lock(&self.token).await?;
-        self.validity.set(LockValidity::compute_expiry(asked, ttl));
+        let (requested, ttl) = self.coordinator.renew_lock(&self.token).await?;
+        self.validity.set(LockValidity::compute_expiry(requested, ttl));
         Ok(())
     }
 
-    /// Goes on with an epoch above one that was found elsewhere: on a volume that remembers a lost document. Claims and
-    /// fences of before do not pass any more. What is above already, and a number that cannot be an epoch, change nothing.
+    /// Raises the epoch above one found on a volume, after the document was lost. Earlier tokens and fences
+    /// become invalid. Nothing changes if the epoch is already higher or `above` is not a valid epoch.
     pub async fn raise_epoch(self, above: Epoch) -> Result<Self, CoordinationError> {
         let raised = self.coordinator.raise_epoch(&self.token, above).await?;
-        let Some((asked, lock)) = raised else {
+        let Some((requested, lock)) = raised else {
             return Ok(self);
         };
         let lasts = lock.effective_ttl();
@@ -94,20 +95,21 @@ impl HeldLock {
             holder: lock.holder,
             epoch: lock.epoch,
         };
-        Ok(Self::new(self.coordinator, claim, lasts, asked))
+        Ok(Self::new(self.coordinator, claim, lasts, requested))
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub async fn release(self) -> Result<(), CoordinationError> {
-        // Whoever still has a fence must not pass it while the release is on its way.
+        // Invalidate local fences first: they must not pass while the release is in flight.
         self.validity.set(Instant::now());
         self.coordinator.release_lock(&self.token).await
     }
 
-    /// Does some work and renews the lock meanwhile. The work is dropped, at one of its awaits, when the lock is lost or
-    /// could not be renewed for so long that it may be. Work that computes for long belongs on the blocking pool.
+    /// Runs `work` and renews the lock meanwhile. Cancels `work` at an await point when the lock is lost, or
+    /// when it could not be renewed within its validity. Run long computations on the blocking pool.
     pub async fn run_while_held<W: Future>(&self, work: W) -> Result<W::Output, CoordinationError> {
         tokio::select! {
+            // Lock loss has precedence over completed work.
             biased;
             error = self.renew_until_lost() => Err(error),
             done = work => Ok(done),
@@ -120,10 +122,12 @@ impl HeldLock {
             sleep(pause).await;
             match timeout_at(self.valid_until(), self.renew()).await {
                 Ok(Ok(())) => pause = self.ttl / 3,
+                // Retry faster: several attempts must fit into the remaining validity.
                 Ok(Err(error)) if error.is_transient() => pause = self.ttl / 20,
                 Ok(Err(error)) => return error,
                 Err(_) => return self.coordinator.lock_lost_error(&self.token, LockLoss::Expired),
             }
+            // No further attempt fits: stop at the end of validity, before another process may acquire the lock.
             if pause < self.ttl / 3 && Instant::now() + pause >= self.valid_until() {
                 sleep_until(self.valid_until()).await;
                 return self.coordinator.lock_lost_error(&self.token, LockLoss::Expired);
@@ -132,12 +136,12 @@ impl HeldLock {
     }
 }
 
-/// Says whether a claim still has the lock. Ask it before each write the lock protects.
+/// Checks whether the lock is still held. Check it before each write that the lock protects.
 #[derive(Clone, Debug)]
 pub struct LockFence {
     coordinator: Arc<Coordinator>,
     token: LockToken,
-    /// Known to the holder only.
+    /// `None` in a process that does not renew the lock itself.
     validity: Option<LockValidity>,
 }
 
@@ -150,17 +154,18 @@ impl LockFence {
         }
     }
 
-    /// Whose lock it is, with which epoch.
+    /// Holder and epoch.
     pub fn token(&self) -> &LockToken {
         &self.token
     }
 
-    /// Passes while the document names the claim and, for the holder itself, the last renewal is recent enough. A machine
-    /// that slept does not notice the hours it missed; the document tells it.
+    /// Passes while the document contains this holder and epoch and, in the holder's process, the last renewal
+    /// is recent. The document is read because the monotonic clock stops while a machine is suspended.
     pub async fn check(&self) -> Result<(), CoordinationError> {
         self.check_validity()?;
         let page = self.coordinator.read_document().await?;
         self.coordinator.check_token(&page, &self.token)?;
+        // The read may have taken longer than the remaining validity.
         self.check_validity()
     }
 
@@ -173,7 +178,7 @@ impl LockFence {
         }
     }
 
-    /// Writes how far the restoration of a member is. The lock is checked in the same write.
+    /// Writes the restore state of a member; the same write checks the lock.
     pub async fn write_member_state(&self, member: &str, state: &MemberState) -> Result<(), CoordinationError> {
         self.check_validity()?;
         self.coordinator
@@ -181,14 +186,14 @@ impl LockFence {
             .await
     }
 
-    /// Forgets the restoration of a member. The lock is checked in the same write.
+    /// Removes the restore state of a member; the same write checks the lock.
     pub async fn remove_member_state(&self, member: &str) -> Result<(), CoordinationError> {
         self.check_validity()?;
         self.coordinator.write_member_state(&self.token, member, None).await
     }
 
-    /// Writes how far a recovery is, if the document still says `before`. The lock is checked in the same write.
-    /// Returns what the document says then: another party's words when it was faster.
+    /// Writes the state of a recovery if the document still contains `before`; the same write checks the lock.
+    /// Returns the incident that the document then contains, which is another writer's if that was faster.
     pub async fn write_incident(
         &self,
         before: Option<&Incident>,

@@ -1,7 +1,7 @@
-//! A recovery of lost data as it is written down: what is being done, how far it is, and how it ended.
+//! The recorded recovery of lost data: cause, progress and outcome.
 //!
-//! One at a time, and the last one stays for whoever wants to know how it ended. It is written only by the holder of the
-//! lock, in the same write that checks the lock.
+//! There is at most one at a time; the last one is kept. Only the lock holder writes it, in the same write
+//! that checks the lock.
 
 use std::collections::BTreeMap;
 
@@ -9,102 +9,103 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The entry that holds it.
+/// Name of the entry.
 pub const ENTRY: &str = "incident";
 
 /// A recovery of lost data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Incident {
-    /// Identifies it; no two of one document are the same.
+    /// Identifier, unique within one document.
     pub id: String,
-    /// Why.
+    /// Reason for the recovery.
     pub cause: RecoveryCause,
-    /// How far it is.
+    /// Progress of the recovery.
     pub stage: RecoveryStage,
-    /// The place of the member whose volume is written.
+    /// Ordinal of the member whose volume is written.
     pub base: u32,
-    /// How many pods there are to be afterwards.
+    /// Number of pods after the recovery.
     pub size: u32,
-    /// Where the data comes from.
+    /// Source of the data.
     pub source: RecoverySource,
-    /// Which state of the backup.
+    /// The restore point.
     #[serde(default, skip_serializing_if = "RecoveryTarget::is_newest")]
     pub target: RecoveryTarget,
-    /// What the identities of the new cluster are made of. It is fresh, so that no member of the old one fits.
+    /// Cluster token of the new cluster. A new one for each recovery, so that no member of the old cluster
+    /// can join.
     pub token: String,
-    /// How often it was tried, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// When it was decided, by the writer's clock.
+    /// Start time, by the writer's clock.
     pub started: Timestamp,
-    /// When the stage last became another one, by the writer's clock.
+    /// Time of the last stage change, by the writer's clock.
     pub changed: Timestamp,
-    /// The revision etcd begins with, once the data is there.
+    /// Revision of the restored data; `None` until it is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The identity of the new cluster, as etcd prints it, once the data is there.
+    /// ID of the new cluster in etcd's notation; `None` until the data is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// What happened last, in words.
+    /// Description of the last event.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What later versions add.
+    /// Fields added by later versions, preserved on write.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }
 
-/// Why data is recovered.
+/// Reason for a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecoveryCause {
-    /// The only member has lost its data.
+    /// The only member lost its data.
     MemberLost,
-    /// More members have lost their data than the others can do without.
+    /// So many members lost their data that quorum is lost.
     QuorumLost,
-    /// The cluster is new, and a former one of its name has left a backup.
+    /// The cluster is new and a backup of an earlier cluster with the same name exists.
     FormerBackup,
-    /// Somebody asked for it.
+    /// A user requested it.
     Requested,
 }
 
-/// How far it is.
+/// Progress of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecoveryStage {
-    /// Pods are stopped, volumes are written.
+    /// Pods are stopped and volumes are written.
     Restoring,
-    /// The volumes are written; pods start and are looked at.
+    /// The volumes are written; pods start and are checked.
     Restored,
-    /// It is given up: pods start with what they had.
+    /// The recovery is cancelled; pods start with their previous data.
     Abandoned,
-    /// It is over and went well.
+    /// Finished successfully.
     Closed,
-    /// It is over and was given up.
+    /// Finished without success.
     Failed,
 }
 
-/// Where the data comes from.
+/// Source of the restored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecoverySource {
     /// The backup.
     Backup,
-    /// The directory on the volume where it is sound and at least as new as the backup, else the backup.
+    /// The data directory on the volume if it is valid and at least as new as the backup, otherwise the backup.
     BestCopy,
 }
 
-/// Which state of a backup.
+/// The restore point in a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecoveryTarget {
-    /// The newest.
+    /// The newest revision.
     #[default]
     Newest,
-    /// Up to and with a revision.
+    /// Up to and including a revision.
     Revision(i64),
-    /// What was current at a moment.
+    /// The state at a point in time.
     Time(Timestamp),
-    /// A full snapshot alone.
+    /// One full snapshot, without deltas.
     Full {
         /// Name of the object.
         name: String,
@@ -120,7 +121,7 @@ impl RecoveryTarget {
 }
 
 impl Incident {
-    /// Whether it goes on.
+    /// Whether the recovery is still in progress.
     pub fn is_open(&self) -> bool {
         match self.stage {
             RecoveryStage::Restoring | RecoveryStage::Restored | RecoveryStage::Abandoned => true,

@@ -1,34 +1,35 @@
-//! Who may change one etcd now, and which backups are being read: a small shared document that every party
-//! reads, and changes only by compare-and-swap.
+//! Coordination between the processes that work on one etcd cluster: a small shared document, changed only
+//! by compare-and-swap. It records who may disrupt the cluster and which backups are in use.
 //!
 //! ```text
 //! <etcd>-coordination        entries
-//!   lock            {holder, purpose, epoch, acquired, renewed, ttl}   at most one party disrupts
-//!   pin.<name>      {holder, purpose, keys, revisions, renewed, ttl}   retention leaves these alone
-//!   member.<name>   {phase, message, time}                            how far a restoration is
-//!   incident        {id, cause, stage, base, …}                        the recovery of lost data that goes on
+//!   lock            {holder, purpose, epoch, acquired, renewed, ttl}   at most one disruptive process
+//!   pin.<name>      {holder, purpose, keys, revisions, renewed, ttl}   excluded from retention
+//!   member.<name>   {phase, message, time}                             progress of a restore
+//!   incident        {id, cause, stage, base, …}                        the recovery of lost data
 //!
 //! Coordinator ── read ─► pure transition (lock, pin, member) ── write if unchanged ─► Backing
 //!                                                                                ├ ConfigMap: resourceVersion
 //!                                                                                └ file: flock, atomic replace
 //! ```
 //!
-//! **Comes in**: a [`Backing`] and wishes. **Goes out**: [`Held`] locks with their [`Fence`]s, [`HeldPin`]s, [`Pinned`]
-//! for retention.
+//! **Input**: a [`Backing`] and requests. **Output**: [`Held`] locks with their [`Fence`]s, [`HeldPin`]s, and
+//! [`Pinned`] for retention.
 //!
-//! **Holds**: there is one holder; its epoch is larger than every earlier one and is the fencing token. An epoch is never
-//! behind the clock of who takes the lock, so that it grows also over a document that was lost; where a clock was set back,
-//! too, the holder can go above what is found elsewhere ([`Held::raise`]). Whose lock it is does not hang on that: nobody
-//! compares a clock with another's. A holder counts from before it asked for its last renewal, an observer from when it first saw
-//! that renewal, both on clocks that only measure spans; so wrong clocks do no harm. A crashed holder's lock and pins
-//! expire when they have been *seen* unchanged for their time to live. An entry this version does not know, and a
-//! field it does not know in one it does, survive every write. An entry that cannot be read is an error of whoever needs
-//! it, and is never overwritten.
+//! **Invariants**:
+//! * There is one holder. Its epoch is larger than every earlier one and is the fencing token.
+//! * An epoch is at least the wall clock of the process that acquires the lock, so it also grows after the
+//!   document was lost. If the clock was set back as well, the holder can raise it ([`Held::raise`]).
+//! * Expiry compares no wall clocks. A holder counts from before it requested its last renewal, an observer
+//!   from when it first observed that renewal, both on monotonic clocks.
+//! * Lock and pins of a crashed holder expire after they were *observed* unchanged for their TTL.
+//! * Unknown entries and unknown fields survive every write. An unreadable entry is an error for its reader
+//!   and is never overwritten.
 //!
-//! **Does not do**: stop a write that is already on its way when the lock is lost. Whoever holds a lock asks
-//! [`Fence::check`] before each write that another holder's would contradict, and makes such writes conditional.
+//! **Limits**: a write that is already in flight when the lock is lost is not stopped. A holder calls
+//! [`Fence::check`] before each write that conflicts with another holder's, and makes such writes conditional.
 //!
-//! **After a crash**: nothing needs cleaning up. The next party waits for the expiry and goes on.
+//! **After a crash**: no cleanup is needed. The next process waits for the expiry and continues.
 
 pub mod annotation;
 pub mod backing;

@@ -1,4 +1,4 @@
-//! The lock, and what may become of it: pure functions of what was found.
+//! The lock and its transitions, as pure functions of the document.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,23 +8,23 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The entry that holds the lock.
+/// Name of the entry.
 pub const ENTRY: &str = "lock";
 
-/// No lock is honoured longer without a sign of life, whatever it says of itself.
+/// Maximum TTL that is honoured, whatever the document contains.
 pub const MAX_TTL: Duration = Duration::from_hours(1);
 
-/// The largest number every reader of JSON keeps exactly.
+/// The largest integer that every JSON reader represents exactly.
 const MAX_EPOCH: u64 = (1 << 53) - 1;
 
-/// Neither a clock nor a number of tenures comes near this: what is found elsewhere and is not below it is no epoch.
+/// Upper limit for epochs found outside the document; no clock in milliseconds comes near it.
 const EPOCH_LIMIT: u64 = 1 << 52;
 
-/// Which tenure of the lock this is. Grows with every acquisition: the fencing token.
+/// Number of an acquisition of the lock: the fencing token. Grows with every acquisition.
 ///
-/// It counts tenures and is never behind the clock of whoever takes the lock, in milliseconds since 1970. So it grows within
-/// one document whatever the clock says, and a document that is made anew goes on above the one before it, as long as
-/// no clock was set back in between. Where one was, [`raised`] goes above what is found.
+/// It is the larger of the previous epoch plus one and the acquirer's clock in milliseconds since 1970. It
+/// grows within one document regardless of the clock, and across recreated documents as long as no clock
+/// was set back. [`raise_epoch`] handles a clock that was.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
 )]
@@ -32,19 +32,19 @@ const EPOCH_LIMIT: u64 = 1 << 52;
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// An epoch that somebody wrote down outside the document; `None` for a number that cannot be one.
+    /// An epoch recorded outside the document; `None` if the number is out of range.
     pub fn from_external(number: u64) -> Option<Self> {
         (number < EPOCH_LIMIT).then_some(Self(number))
     }
 
-    /// The one after this. Never wraps: a document with an epoch near the end of the numbers is unreadable.
+    /// The next epoch. Never overflows, because parsing rejects epochs above [`MAX_EPOCH`].
     fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// The one of a tenure that begins now, after this one.
+    /// The epoch of an acquisition at `now`, after this one.
     fn next_at(self, now: Timestamp) -> Self {
-        let clock = u64::try_from(now.as_millisecond()).unwrap_or_default(); // before 1970 there is no clock
+        let clock = u64::try_from(now.as_millisecond()).unwrap_or_default(); // negative before 1970
         self.next().max(Self(clock))
     }
 }
@@ -56,7 +56,7 @@ impl TryFrom<u64> for Epoch {
         if number < MAX_EPOCH {
             Ok(Self(number))
         } else {
-            Err(format!("{number} is no epoch"))
+            Err(format!("invalid epoch {number}: must be less than {MAX_EPOCH}"))
         }
     }
 }
@@ -67,123 +67,122 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// What a lock is held, or a backup read, for.
+/// Purpose of a lock or pin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Purpose {
-    /// Data is brought back from a backup.
+    /// Restoring data from a backup.
     Restore,
-    /// A lost quorum is recovered.
+    /// Recovering from quorum loss.
     RecoverQuorum,
-    /// Deltas are folded into a full snapshot.
+    /// Compacting delta snapshots into a full snapshot.
     Compact,
-    /// A backup is copied elsewhere.
+    /// Copying a backup to another store.
     Copy,
-    /// A backup is proved by restoring it into scratch.
+    /// Restore drill: restoring a backup into a temporary directory.
     Drill,
-    /// Members are restarted one by one, added or removed.
+    /// Restarting, adding or removing members.
     Roll,
-    /// Something a later version knows.
+    /// A purpose of a later version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// The lock as it stands in the document. It stays there when it is released, because the next holder
-/// needs the epoch.
+/// The lock entry. It stays in the document after a release, because the next holder needs the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lock {
-    /// Who has it, or had it last. Unique to one run of one party.
+    /// Current or last holder. Unique to one run of one process.
     pub holder: String,
-    /// What for.
+    /// Purpose of the holder.
     pub purpose: Purpose,
-    /// Which tenure this is.
+    /// Fencing token of this acquisition.
     pub epoch: Epoch,
-    /// When it was taken, by the holder's clock.
+    /// Time of acquisition, by the holder's clock.
     pub acquired: Timestamp,
-    /// The holder's last sign of life, by the holder's clock. Only *that* it changes means anything.
+    /// Time of the last renewal, by the holder's clock. Observers only check whether it changes.
     pub renewed: Timestamp,
-    /// How long it may be seen unchanged before others may take it.
+    /// Time without observed change after which others may acquire it.
     #[serde(with = "crate::span")]
     pub ttl: Duration,
-    /// When it was given back; it is free then.
+    /// Time of the release; `None` while the lock is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Timestamp>,
-    /// What later versions add.
+    /// Fields added by later versions, preserved on write.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }
 
 impl Lock {
-    /// How long it may be seen unchanged: what it says, within reason.
+    /// The TTL, limited to [`MAX_TTL`].
     pub fn effective_ttl(&self) -> Duration {
         self.ttl.min(MAX_TTL)
     }
 }
 
-/// What somebody wants the lock for.
+/// A request for the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRequest {
-    /// Who: unique to one run of one party, as a Job's name with its uid.
+    /// Holder, unique to one run of one process; for example a Job's name and UID.
     pub holder: String,
-    /// What for.
+    /// Purpose of the holder.
     pub purpose: Purpose,
-    /// How long the lock lasts without a renewal; pinned to [`MAX_TTL`].
+    /// Validity without renewal; limited to [`MAX_TTL`].
     pub ttl: Duration,
 }
 
-/// One tenure of one holder. Can be handed to a Job, which fences its writes with it.
+/// Identifies one acquisition by one holder. A holder may pass it to a Job, which fences its writes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockToken {
-    /// Who.
+    /// The holder's name.
     pub holder: String,
-    /// Which tenure.
+    /// The epoch of the acquisition.
     pub epoch: Epoch,
 }
 
-/// Whether a lock may be taken.
+/// Whether the lock may be acquired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcquireDecision<'a> {
-    /// It may, and this is what it becomes.
+    /// It is available; contains the new entry.
     Take(Lock),
-    /// Somebody has it.
+    /// Another process holds it.
     Wait {
-        /// As it stands.
+        /// The current entry.
         lock: &'a Lock,
-        /// It expires after this time, unless its holder shows a sign of life.
+        /// Time until it expires, unless it is renewed.
         expires_in: Duration,
     },
 }
 
-/// How a lock was lost.
+/// How the lock was lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockLoss {
-    /// There is no lock in the document any more.
-    #[error("the lock was removed from the document")]
+    /// The document no longer contains the lock.
+    #[error("lock entry was removed from the document")]
     Removed,
-    /// It was given back.
-    #[error("the lock of epoch {epoch} was released")]
+    /// It was released.
+    #[error("lock with epoch {epoch} was released")]
     Released {
-        /// The tenure that ended.
+        /// The epoch that ended.
         epoch: Epoch,
     },
-    /// It expired and somebody else took it.
-    #[error("the lock was taken by {holder} with epoch {epoch}")]
+    /// It expired and another process acquired it.
+    #[error("lock was acquired by {holder} with epoch {epoch}")]
     Taken {
-        /// Who has it now.
+        /// The current holder.
         holder: String,
-        /// Its present tenure.
+        /// The current epoch.
         epoch: Epoch,
     },
-    /// It was not renewed in time, so others may have taken it.
-    #[error("the lock was not renewed in time")]
+    /// It was not renewed in time, so another process may have acquired it.
+    #[error("lock was not renewed in time")]
     Expired,
 }
 
-/// Whether `wish` may have the lock, which was seen without a change for `unchanged`.
+/// Decides whether `lock_request` may acquire the lock, which was observed unchanged for `unchanged`.
 pub fn decide_acquire<'a>(
     found: Option<&'a Lock>,
     unchanged: Duration,
@@ -194,6 +193,7 @@ pub fn decide_acquire<'a>(
         let first = Epoch::default().next_at(now);
         return AcquireDecision::Take(build_lock(first, lock_request, now, BTreeMap::new()));
     };
+    // A restarted holder also waits: its previous run may still be writing.
     let expires_in = lock.effective_ttl().saturating_sub(unchanged);
     if lock.released.is_none() && !expires_in.is_zero() {
         return AcquireDecision::Wait { lock, expires_in };
@@ -215,9 +215,10 @@ fn build_lock(epoch: Epoch, lock_request: &LockRequest, now: Timestamp, other: B
     }
 }
 
-/// The lock, if the claim still has it.
+/// Returns the lock if `claim` still holds it.
 pub fn confirm_holder<'a>(found: Option<&'a Lock>, claim: &LockToken) -> Result<&'a Lock, LockLoss> {
     let lock = found.ok_or(LockLoss::Removed)?;
+    // After the document was recreated, another holder may have the same epoch.
     if lock.epoch != claim.epoch || lock.holder != claim.holder {
         return Err(LockLoss::Taken {
             holder: lock.holder.clone(),
@@ -230,7 +231,7 @@ pub fn confirm_holder<'a>(found: Option<&'a Lock>, claim: &LockToken) -> Result<
     Ok(lock)
 }
 
-/// The lock after a sign of life of its holder.
+/// The lock after a renewal.
 pub fn renew(found: Option<&Lock>, claim: &LockToken, now: Timestamp) -> Result<Lock, LockLoss> {
     let lock = confirm_holder(found, claim)?;
     Ok(Lock {
@@ -239,8 +240,8 @@ pub fn renew(found: Option<&Lock>, claim: &LockToken, now: Timestamp) -> Result<
     })
 }
 
-/// The lock after its holder went above an epoch that was found elsewhere, which is a sign of life, too. Unchanged where it
-/// is above already, and where what was found cannot be an epoch.
+/// The lock after its epoch is raised above `above`, which also renews it. Unchanged if the epoch is
+/// already higher or `above` is not a valid epoch.
 pub fn raise_epoch(
     found: Option<&Lock>,
     claim: &LockToken,
@@ -249,6 +250,7 @@ pub fn raise_epoch(
 ) -> Result<Lock, LockLoss> {
     let lock = confirm_holder(found, claim)?;
     match Epoch::from_external(above.0) {
+        // Out-of-range epochs are ignored: following them would exhaust the range of epochs.
         Some(above) if above >= lock.epoch => Ok(Lock {
             epoch: above.next(),
             renewed: next_timestamp(lock.renewed, now),
@@ -258,7 +260,7 @@ pub fn raise_epoch(
     }
 }
 
-/// The lock after its holder gave it back.
+/// The lock after its release.
 pub fn release(found: Option<&Lock>, claim: &LockToken, now: Timestamp) -> Result<Lock, LockLoss> {
     let lock = confirm_holder(found, claim)?;
     Ok(Lock {
@@ -267,7 +269,7 @@ pub fn release(found: Option<&Lock>, claim: &LockToken, now: Timestamp) -> Resul
     })
 }
 
-/// `now`, moved if need be: a sign of life that looks like the one before it is none.
+/// `now`, or one nanosecond off if it equals `before`: observers detect a renewal only by a changed time.
 pub(crate) fn next_timestamp(before: Timestamp, now: Timestamp) -> Timestamp {
     if now != before {
         return now;

@@ -1,4 +1,4 @@
-//! How far the restoration of one member is.
+//! Restore progress of one member.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What the names of these entries begin with; the member's name follows.
+/// Prefix of the entry names; the member's name follows.
 pub const PREFIX: &str = "member.";
 
-/// The state of one member.
+/// Restore state of one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberState {
-    /// Where it is.
+    /// Current phase.
     pub phase: RestorePhase,
-    /// In words, for people.
+    /// Human-readable details; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// When it came there, by the writer's clock.
+    /// Time at which the phase began, by the writer's clock.
     pub time: Timestamp,
-    /// What later versions add.
+    /// Fields added by later versions, preserved on write.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }
 
 impl MemberState {
-    /// A state without words.
+    /// A state without message.
     pub fn new(phase: RestorePhase, time: Timestamp) -> Self {
         Self {
             phase,
@@ -36,7 +36,7 @@ impl MemberState {
         }
     }
 
-    /// With words for people.
+    /// Sets the message.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
@@ -44,22 +44,22 @@ impl MemberState {
     }
 }
 
-/// The stations of a restoration.
+/// Phase of a member's restore.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RestorePhase {
-    /// Decided, not begun.
+    /// Decided, not started.
     Pending,
-    /// Under way.
+    /// In progress.
     Restoring,
-    /// The data is there; the member has not been seen healthy yet.
+    /// The data is written; the member is not yet confirmed healthy.
     Restored,
-    /// The member serves again.
+    /// The member is healthy again.
     Confirmed,
-    /// It failed; the message says how.
+    /// Failed; see the message.
     Failed,
-    /// Something a later version knows.
+    /// A phase of a later version.
     #[serde(untagged)]
     Other(String),
 }

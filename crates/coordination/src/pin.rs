@@ -1,4 +1,4 @@
-//! Pins: what of a backup is being read, so that retention leaves it alone. Pure.
+//! Pins: snapshots in use, which retention must not delete. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,44 +11,44 @@ use serde_json::Value;
 
 use crate::lock::{MAX_TTL, Purpose, next_timestamp};
 
-/// What the names of these entries begin with; the pin's name follows.
+/// Prefix of the entry names; the pin's name follows.
 pub const PREFIX: &str = "pin.";
 
-/// A pin as it stands in the document.
+/// A pin entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pin {
-    /// Who reads. Unique to one run of one party.
+    /// The reader. Unique to one run of one process.
     pub holder: String,
-    /// What for.
+    /// Purpose of the reader.
     pub purpose: Purpose,
-    /// Whole keys of objects.
+    /// Complete object keys.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub keys: BTreeSet<String>,
-    /// Every snapshot that touches these revisions.
+    /// Covers every snapshot that contains one of these revisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<RevisionRange>,
-    /// When it was set, by the holder's clock.
+    /// Time of creation, by the holder's clock.
     pub since: Timestamp,
-    /// The holder's last sign of life, by the holder's clock. Only *that* it changes means anything.
+    /// Time of the last renewal, by the holder's clock. Observers only check whether it changes.
     pub renewed: Timestamp,
-    /// How long it may be seen unchanged before it is void.
+    /// Time without observed change after which the pin expires.
     #[serde(with = "crate::span")]
     pub ttl: Duration,
-    /// What later versions add.
+    /// Fields added by later versions, preserved on write.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }
 
-/// Revisions of a chain: a base, and the deltas behind it. A name for a chain whose list of keys would
-/// not fit, or whose end is still growing.
+/// Revisions of a chain: a base snapshot and the deltas after it. Used where the list of keys would be too
+/// long for the document, or the chain is still growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionRange {
-    /// The revision of the base.
+    /// Revision of the base snapshot.
     #[serde(with = "revision")]
     pub first: Revision,
-    /// The last revision wanted; open when absent.
+    /// Last revision needed; `None` means no upper bound.
     #[serde(
         default,
         with = "open_revision",
@@ -58,31 +58,31 @@ pub struct RevisionRange {
 }
 
 impl RevisionRange {
-    /// Whether a snapshot belongs to such a chain.
+    /// Whether a snapshot belongs to the chain.
     pub fn covers(&self, name: &SnapshotName) -> bool {
-        let begins_in_time = |revision| self.last.is_none_or(|last| revision <= last);
+        let is_before_end = |revision| self.last.is_none_or(|last| revision <= last);
         match name.kind {
-            // What a full snapshot promises is its last revision; its first is always zero.
-            SnapshotKind::Full => self.first <= name.last && begins_in_time(name.last),
-            SnapshotKind::Delta => self.first <= name.last && begins_in_time(name.start),
+            // The name of a full snapshot always starts at revision 0, so only its last revision counts.
+            SnapshotKind::Full => self.first <= name.last && is_before_end(name.last),
+            SnapshotKind::Delta => self.first <= name.last && is_before_end(name.start),
         }
     }
 }
 
-/// What somebody wants to read in peace.
+/// A request for a pin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinRequest {
-    /// The pin's own name: letters, digits, dots, dashes.
+    /// Name of the pin: letters, digits, dots, dashes and underscores.
     pub name: String,
-    /// Who.
+    /// Reader, unique to one run of one process.
     pub holder: String,
-    /// What for.
+    /// Purpose of the reader.
     pub purpose: Purpose,
-    /// Whole keys of objects.
+    /// Complete object keys.
     pub keys: BTreeSet<String>,
-    /// Every snapshot that touches these revisions.
+    /// Covers every snapshot that contains one of these revisions.
     pub revisions: Option<RevisionRange>,
-    /// How long the pin lasts without a renewal; pinned to [`MAX_TTL`].
+    /// Validity without renewal; limited to [`MAX_TTL`].
     pub ttl: Duration,
 }
 
@@ -102,7 +102,7 @@ impl PinRequest {
 }
 
 impl Pin {
-    /// Whether an object is pinned, by its whole key or by the name its key ends in.
+    /// Whether the object is pinned, by its complete key or by the snapshot name at the end of its key.
     pub fn covers(&self, key: &str) -> bool {
         let by_name = |range: RevisionRange| {
             let name = key.rsplit('/').next().unwrap_or(key);
@@ -112,7 +112,7 @@ impl Pin {
         self.keys.contains(key) || self.revisions.is_some_and(by_name)
     }
 
-    /// The pin after a sign of life of its holder.
+    /// The pin after a renewal.
     pub(crate) fn with_renewal(&self, now: Timestamp) -> Self {
         Self {
             renewed: next_timestamp(self.renewed, now),
@@ -120,7 +120,7 @@ impl Pin {
         }
     }
 
-    /// How long it may be seen unchanged: what it says, within reason.
+    /// The TTL, limited to [`MAX_TTL`].
     pub fn effective_ttl(&self) -> Duration {
         self.ttl.min(MAX_TTL)
     }
@@ -132,7 +132,7 @@ mod revision {
 
     #[expect(
         clippy::trivially_copy_pass_by_ref,
-        reason = "serde asks for a reference"
+        reason = "serde passes a reference"
     )]
     pub(super) fn serialize<S: Serializer>(
         it: &Revision,
@@ -150,7 +150,7 @@ mod open_revision {
     use mainstay_ids::Revision;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    #[expect(clippy::ref_option, reason = "serde asks for a reference")]
+    #[expect(clippy::ref_option, reason = "serde passes a reference")]
     pub(super) fn serialize<S: Serializer>(
         it: &Option<Revision>,
         serializer: S,

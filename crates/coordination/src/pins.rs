@@ -1,4 +1,4 @@
-//! Setting pins, and reading them for retention.
+//! Creates pins, and lists them for retention.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use crate::coordinator::{DocumentUpdate, Coordinator};
 use crate::error::{CoordinationError, build_entry_name};
 use crate::pin::{self, Pin, PinRequest};
 
-/// What must not be deleted now.
+/// Snapshots that must not be deleted now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActivePins {
-    /// The valid pins by name.
+    /// Unexpired pins by name.
     pub pins: BTreeMap<String, Pin>,
 }
 
 impl ActivePins {
-    /// Whether an object is pinned, by its whole key or by the name its key ends in.
+    /// Whether the object is pinned, by its complete key or by the snapshot name at the end of its key.
     pub fn covers(&self, key: &str) -> bool {
         self.pins.values().any(|pin| pin.covers(key))
     }
 
-    /// Those of a listing that are pinned.
+    /// The pinned keys of a listing.
     pub fn filter_pinned<'a>(&self, listing: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
         listing
             .into_iter()
@@ -34,7 +34,8 @@ impl ActivePins {
     }
 }
 
-/// A pin that is set. Dropping it is what a crash does: it stays until it expires; [`HeldPin::remove`] takes it away.
+/// A created pin. Dropping it acts like a crash: it stays until it expires. [`HeldPin::remove`] removes it
+/// immediately.
 #[derive(Debug)]
 pub struct HeldPin {
     coordinator: Arc<Coordinator>,
@@ -45,20 +46,21 @@ pub struct HeldPin {
 }
 
 impl Coordinator {
-    /// Pins what somebody is about to read. Choose the chain *after* it is pinned, or look again whether it is all there:
-    /// retention may have been deleting since before.
+    /// Creates a pin. Select the chain *after* pinning it, or check again that it is complete: retention may
+    /// have started to delete before.
     ///
-    /// A pin of the same name and holder is replaced.
-    pub async fn create_pin(self: &Arc<Self>, lock_request: &PinRequest) -> Result<HeldPin, CoordinationError> {
-        let entry = build_entry_name(pin::PREFIX, &lock_request.name)?;
-        let pin = lock_request.to_pin(self.now());
+    /// Replaces a pin with the same name and holder.
+    pub async fn create_pin(self: &Arc<Self>, request: &PinRequest) -> Result<HeldPin, CoordinationError> {
+        let entry = build_entry_name(pin::PREFIX, &request.name)?;
+        let pin = request.to_pin(self.now());
         self.update(|page| {
+            // Replacing another holder's pin would remove its protection.
             if let Some(found) = self.parse_entry::<Pin>(page, &entry)?
-                && found.holder != lock_request.holder
+                && found.holder != request.holder
             {
                 return Err(CoordinationError::PinTaken {
                     place: self.location(),
-                    name: lock_request.name.clone(),
+                    name: request.name.clone(),
                     holder: found.holder,
                 });
             }
@@ -67,48 +69,48 @@ impl Coordinator {
         .await?;
         Ok(HeldPin {
             coordinator: Arc::clone(self),
-            name: lock_request.name.clone(),
+            name: request.name.clone(),
             entry,
-            holder: lock_request.holder.clone(),
+            holder: request.holder.clone(),
             ttl: pin.ttl,
         })
     }
 
-    /// The pins that are valid, as far as this value has observed. A pin is valid until it was seen unchanged for its time to
-    /// live, so the first look finds all of them valid. A pin that cannot be read is an error: nothing may be deleted then.
+    /// The unexpired pins. A pin expires after this value observed it unchanged for its TTL, so the first call
+    /// returns all pins. An unreadable pin is an error: the caller must not delete anything then.
     pub async fn list_active_pins(&self) -> Result<ActivePins, CoordinationError> {
         let page = self.read_document().await?;
         let (pins, _) = self.split_expired_pins(&page)?;
         Ok(ActivePins { pins })
     }
 
-    /// Removes the pins that expired, so that the document does not grow. Tells their names.
+    /// Removes expired pins, so that the document does not grow. Returns their names.
     pub async fn remove_expired_pins(&self) -> Result<Vec<String>, CoordinationError> {
         self.update(|page| {
-            let (_, void) = self.split_expired_pins(page)?;
-            if void.is_empty() {
-                return Ok(DocumentUpdate::NoChange(void));
+            let (_, expired) = self.split_expired_pins(page)?;
+            if expired.is_empty() {
+                return Ok(DocumentUpdate::NoChange(expired));
             }
-            let edits: Edits = void
+            let edits: Edits = expired
                 .iter()
                 .map(|name| (format!("{}{name}", pin::PREFIX), None))
                 .collect();
-            Ok(DocumentUpdate::Write(edits, void))
+            Ok(DocumentUpdate::Write(edits, expired))
         })
         .await
     }
 
-    /// The valid pins, and the names of the void ones.
+    /// The unexpired pins and the names of the expired ones.
     fn split_expired_pins(
         &self,
         page: &Document,
     ) -> Result<(BTreeMap<String, Pin>, Vec<String>), CoordinationError> {
         let now = Instant::now();
-        let (mut valid, mut void) = (BTreeMap::new(), Vec::new());
-        let mut seen = self
+        let (mut valid, mut expired) = (BTreeMap::new(), Vec::new());
+        let mut tracker = self
             .pin_tracker
             .lock()
-            .expect("nobody panics while noting pins");
+            .expect("pin tracker is never poisoned");
         for entry in page.entries.keys() {
             let Some(name) = entry.strip_prefix(pin::PREFIX) else {
                 continue;
@@ -116,14 +118,14 @@ impl Coordinator {
             let Some(pin) = self.parse_entry::<Pin>(page, entry)? else {
                 continue;
             };
-            if seen.observe(entry, &pin, pin.effective_ttl(), now) >= pin.effective_ttl() {
-                void.push(name.to_owned());
+            if tracker.observe(entry, &pin, pin.effective_ttl(), now) >= pin.effective_ttl() {
+                expired.push(name.to_owned());
             } else {
                 valid.insert(name.to_owned(), pin);
             }
         }
-        seen.retain(|entry| page.entries.contains_key(entry));
-        Ok((valid, void))
+        tracker.retain(|entry| page.entries.contains_key(entry));
+        Ok((valid, expired))
     }
 }
 
@@ -133,7 +135,7 @@ impl HeldPin {
         &self.name
     }
 
-    /// Shows a sign of life.
+    /// Renews the pin; fails if it expired and was removed.
     pub async fn renew(&self) -> Result<(), CoordinationError> {
         let this = &self.coordinator;
         this.update(|page| {
@@ -149,7 +151,7 @@ impl HeldPin {
         .await
     }
 
-    /// Takes the pin away.
+    /// Removes the pin.
     pub async fn remove(self) -> Result<(), CoordinationError> {
         let this = &self.coordinator;
         this.update(|page| match self.read_own_pin(page)? {
@@ -159,8 +161,8 @@ impl HeldPin {
         .await
     }
 
-    /// Does some work and renews the pin meanwhile. The work is dropped, at one of its awaits, when the pin is gone; an
-    /// unreachable document alone does not stop it: reading on is harmless, and what is missing then is noticed.
+    /// Runs `work` and renews the pin meanwhile. Cancels `work` at an await point when the pin is lost. An
+    /// unreachable document does not cancel it: reading is harmless, and deleted objects cause read errors.
     pub async fn run_while_pinned<W: Future>(&self, work: W) -> Result<W::Output, CoordinationError> {
         tokio::select! {
             biased;
@@ -175,6 +177,7 @@ impl HeldPin {
             sleep(pause).await;
             match self.renew().await {
                 Ok(()) => pause = self.ttl / 3,
+                // Retry faster: several attempts must fit into the remaining TTL.
                 Err(error) if error.is_transient() => pause = self.ttl / 20,
                 Err(error) => return error,
             }

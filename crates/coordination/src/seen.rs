@@ -1,12 +1,12 @@
-//! How long something has been seen unchanged. The only judge of expiry: a stranger's timestamp is compared
-//! with that stranger's earlier ones, never with a clock here.
+//! Tracks how long entries were observed unchanged. Expiry depends on this only: a timestamp of another
+//! process is compared with its earlier ones, never with the local clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Remembers, for each name, what was last seen there, when, and for how long it has been so.
+/// Per name: the last observed value, the time of observation, and how long the value is unchanged.
 #[derive(Debug)]
 pub(crate) struct ChangeTracker<T>(BTreeMap<String, TrackedValue<T>>);
 
@@ -24,10 +24,10 @@ impl<T> Default for ChangeTracker<T> {
 }
 
 impl<T: Clone + PartialEq> ChangeTracker<T> {
-    /// Notes what is there now and tells how long it has been so, out of a time to live.
+    /// Records an observation and returns how long the value is unchanged.
     ///
-    /// The time between two looks counts for half the time to live at most. After an outage of the document the first
-    /// look comes before the first renewal, perhaps; nobody could have renewed, and nobody is declared dead for it.
+    /// The time between two observations counts at most half the TTL. During an outage of the document no holder
+    /// can renew, and the first observation after it may precede the first renewal; the holder must not expire.
     pub(crate) fn observe(
         &mut self,
         name: &str,
@@ -36,27 +36,27 @@ impl<T: Clone + PartialEq> ChangeTracker<T> {
         now: Instant,
     ) -> Duration {
         match self.0.get_mut(name) {
-            Some(sight) if sight.value == *value => {
-                sight.unchanged_for += now.saturating_duration_since(sight.last_observed).min(ttl / 2);
-                sight.last_observed = now;
-                sight.unchanged_for
+            Some(observation) if observation.value == *value => {
+                observation.unchanged_for += now.saturating_duration_since(observation.last_observed).min(ttl / 2);
+                observation.last_observed = now;
+                observation.unchanged_for
             }
             _ => {
                 let unchanged_for = Duration::ZERO;
-                let sight = TrackedValue {
+                let observation = TrackedValue {
                     value: value.clone(),
                     last_observed: now,
                     unchanged_for,
                 };
-                self.0.insert(name.to_owned(), sight);
+                self.0.insert(name.to_owned(), observation);
                 unchanged_for
             }
         }
     }
 
-    /// Forgets what is no longer there, so that memory follows the document.
-    pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.0.retain(|name, _| is_there(name));
+    /// Drops names that left the document, which bounds memory.
+    pub(crate) fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| exists(name));
     }
 }
 
@@ -67,9 +67,9 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
 
     fn unchanged_after(seconds: &[u64]) -> Duration {
-        let (mut seen, start) = (ChangeTracker::default(), Instant::now());
-        let mut look = |at: &u64| seen.observe("lock", &1, TTL, start + Duration::from_secs(*at));
-        seconds.iter().map(&mut look).last().unwrap()
+        let (mut tracker, start) = (ChangeTracker::default(), Instant::now());
+        let mut observe = |at: &u64| tracker.observe("lock", &1, TTL, start + Duration::from_secs(*at));
+        seconds.iter().map(&mut observe).last().unwrap()
     }
 
     #[test]
@@ -87,15 +87,15 @@ mod tests {
         assert_eq!(unchanged_after(&[0, 3, 1000]), Duration::from_secs(8));
         assert!(
             unchanged_after(&[0, 1000, 2000]) >= TTL,
-            "but it must end some time"
+            "it must expire eventually"
         );
     }
 
     #[test]
     fn a_change_starts_the_count_again() {
-        let (mut seen, start) = (ChangeTracker::default(), Instant::now());
-        seen.observe("lock", &1, TTL, start);
-        seen.observe("lock", &2, TTL, start + TTL / 2);
-        assert_eq!(seen.observe("lock", &2, TTL, start + TTL), TTL / 2);
+        let (mut tracker, start) = (ChangeTracker::default(), Instant::now());
+        tracker.observe("lock", &1, TTL, start);
+        tracker.observe("lock", &2, TTL, start + TTL / 2);
+        assert_eq!(tracker.observe("lock", &2, TTL, start + TTL), TTL / 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `30s`, `1m`, `1s 500ms`.
+//! Serializes durations in human-readable form: `30s`, `1m`, `1s 500ms`.
 
 use std::time::Duration;
 
@@ -15,5 +15,5 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
 ) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     let span: SignedDuration = text.parse().map_err(D::Error::custom)?;
-    Duration::try_from(span).map_err(|_| D::Error::custom(format!("{text:?} is negative")))
+    Duration::try_from(span).map_err(|_| D::Error::custom(format!("invalid duration {text:?}: must not be negative")))
 }

@@ -1,8 +1,8 @@
-//! Writes the raft side of a new data directory: a log and a snapshot that say who the members are.
+//! Writes the raft files of a new data directory: a WAL and a raft snapshot that contain the members.
 //!
-//! The files are those of `etcdutl snapshot restore`, byte for byte, except that the log has its exact length
-//! instead of 64 MB of zeros behind it: etcd boots either, and a directory that is copied, archived or checked is
-//! smaller for it. The database is written elsewhere and must agree, see [`BootstrapInfo`].
+//! The files are byte-identical to those of `etcdutl snapshot restore`, except that the WAL is not padded to
+//! 64 MB with zeros: etcd starts on either, and the shorter file is cheaper to copy, archive and verify.
+//! Another crate writes the database, which must match; see [`BootstrapInfo`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ use mainstay_wal::{
 use crate::durable;
 use crate::membership::ClusterMembership;
 
-/// The term in which a restored cluster's members were added.
+/// Term of the entries that add the members of a restored cluster.
 const FIRST_TERM: Term = Term(1);
 
-/// What the database beside the raft files must say: `consistent_index` and `term` of the `meta` bucket. A lower
-/// index keeps etcd from booting, a higher one makes it skip writes without a word.
+/// Values that the `meta` bucket of the database must contain: `consistent_index` and `term`. With a lower
+/// index etcd does not start; with a higher one it silently skips writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootstrapInfo {
-    /// The index of the snapshot: one entry per member.
+    /// Index of the raft snapshot: one entry per member.
     pub index: RaftIndex,
-    /// Its term.
+    /// Term of the raft snapshot.
     pub term: Term,
 }
 
 impl BootstrapInfo {
-    /// For a cluster of these members, before or after its files are written.
+    /// Computes the values for these members; the files need not exist yet.
     pub fn from_membership(membership: &ClusterMembership) -> Self {
         Self {
             index: RaftIndex(membership.members().len() as u64),
@@ -41,57 +41,58 @@ impl BootstrapInfo {
     }
 }
 
-/// Why the raft files were not written.
+/// The raft files were not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
-    /// The directory is to belong to someone who is no member.
-    #[error("{member} is not a member of cluster {cluster}")]
+    /// The owner of the directory is not a member of the cluster.
+    #[error("write raft files: {member} is not a member of cluster {cluster}")]
     NotAMember {
-        /// Whose directory it was to be.
+        /// The owner of the directory.
         member: MemberId,
-        /// The cluster.
+        /// The new cluster.
         cluster: mainstay_ids::ClusterId,
     },
-    /// A directory cannot be made.
-    #[error("create {}", dir.display())]
+    /// A directory cannot be created.
+    #[error("create directory {}", dir.display())]
     CreateDir {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file cannot be written; one that exists is not overwritten.
+    /// A file cannot be written. Existing files are never overwritten.
     #[error("write {}", file.display())]
     Write {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A directory cannot be synced.
-    #[error("sync {}", dir.display())]
+    #[error("sync directory {}", dir.display())]
     Sync {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The log cannot be put together.
-    #[error("encode the log")]
+    /// The WAL cannot be encoded.
+    #[error("encode the WAL")]
     Encode {
-        /// What was said.
+        /// The encoder's error.
         source: io::Error,
     },
 }
 
-/// Writes `wal/` and `snap/<term>-<index>.snap` of the member `me` below `dir`, the directory called `member`. Files
-/// are synced, and so are `wal`, `snap` and `dir`; the name of `dir` itself is the caller's to sync.
+/// Writes `wal/` and `snap/<term>-<index>.snap` of member `me` below `dir`, the `member` directory. Syncs the
+/// files and the directories `wal`, `snap` and `dir`; the caller syncs the parent of `dir`.
 pub fn write_raft_files(
     dir: &Path,
     membership: &ClusterMembership,
     me: MemberId,
 ) -> Result<BootstrapInfo, BootstrapError> {
+    // etcd would start with an ID that raft does not know.
     if membership.member(me).is_none() {
         let cluster = membership.cluster_id();
         return Err(BootstrapError::NotAMember {
@@ -101,14 +102,15 @@ pub fn write_raft_files(
     }
     let info = BootstrapInfo::from_membership(membership);
     let (wal, snap) = (dir.join("wal"), dir.join("snap"));
-    for folder in [dir, &wal, &snap] {
-        durable::create_private_dirs(folder).map_err(|source| BootstrapError::CreateDir {
-            dir: folder.to_owned(),
+    for subdir in [dir, &wal, &snap] {
+        durable::create_private_dirs(subdir).map_err(|source| BootstrapError::CreateDir {
+            dir: subdir.to_owned(),
             source,
         })?;
     }
     let snapshot = build_snapshot(membership, info);
     let log = encode_log(membership, me, info).map_err(|source| BootstrapError::Encode { source })?;
+    // `write_new` fails on existing files: an existing data directory is never overwritten.
     for (file, bytes) in [
         (wal.join(SegmentName::FIRST.to_string()), log),
         (snap.join(snapshot.name().to_string()), snapshot.encode()),
@@ -116,16 +118,16 @@ pub fn write_raft_files(
         durable::write_new_file(&file, &bytes)
             .map_err(|source| BootstrapError::Write { file, source })?;
     }
-    for folder in [&wal, &snap, dir] {
-        durable::sync_dir(folder).map_err(|source| BootstrapError::Sync {
-            dir: folder.to_owned(),
+    for subdir in [&wal, &snap, dir] {
+        durable::sync_dir(subdir).map_err(|source| BootstrapError::Sync {
+            dir: subdir.to_owned(),
             source,
         })?;
     }
     Ok(info)
 }
 
-/// The log: each member is added by an entry, all are committed, and the snapshot covers them.
+/// Encodes the WAL: one committed entry adds each member, and the snapshot covers all of them.
 fn encode_log(membership: &ClusterMembership, me: MemberId, info: BootstrapInfo) -> io::Result<Vec<u8>> {
     let identity = WalIdentity {
         node: me,
@@ -147,6 +149,7 @@ fn encode_log(membership: &ClusterMembership, me: MemberId, info: BootstrapInfo)
             data: Bytes::from(change.encode()),
         })?;
     }
+    // etcdutl votes for the first member as well; the files must be identical on that point.
     let vote = membership
         .members()
         .first()

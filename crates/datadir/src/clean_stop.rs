@@ -1,12 +1,12 @@
-//! The note an orderly stop leaves behind, so that the next start need not look at everything again.
+//! The clean-stop record: after an orderly stop, the next start skips the full verification.
 //!
 //! ```text
-//! etcd has ended → CleanStop::observe → write ─── <data dir>.clean-stop ───► take (the note is gone) → still_holds
+//! etcd exits → CleanStop::observe → write ─── <data dir>.clean-stop ───► take (removes it) → is_valid_for
 //! ```
 //!
-//! Holds: a note is good for one start, since taking it removes it; it counts only while the database and the end of
-//! the log are what they were. **After a crash** there is no note, or one that does not hold: both mean a full
-//! verification.
+//! **Invariants**: a record is valid for one start, because reading removes it. It is valid only while the
+//! database and the end of the WAL are unchanged. **After a crash** there is no valid record, which leads to a
+//! full verification.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -19,112 +19,113 @@ use serde::{Deserialize, Serialize};
 use crate::durable;
 use crate::lock::{self, LockError};
 
-/// A note has some hundred bytes.
+/// Maximum size of the record file; a record has a few hundred bytes.
 const MAX_RECORD_BYTES: u64 = 64 << 10;
 
-/// What a data directory was when etcd had ended.
+/// State of a data directory after etcd exited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CleanStop {
-    /// The newest write transaction of the database.
+    /// Newest write transaction of the database.
     pub db_txid: u64,
-    /// Bytes of the database file.
+    /// Size of the database file in bytes.
     pub db_size: u64,
-    /// Where the log ended.
+    /// End of the WAL.
     pub wal_last: WalEnd,
-    /// Who wrote the note.
+    /// Name of the program that wrote the record.
     pub written_by: String,
 }
 
-/// Where a log ends.
+/// End of a WAL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WalEnd {
-    /// The last segment.
+    /// File name of the last segment.
     pub segment: String,
-    /// Bytes of the file, prepared zeros included.
+    /// Size of the file in bytes, including preallocated zeros.
     pub length: u64,
-    /// Bytes that are written.
+    /// Offset behind the last record, in bytes.
     pub end: u64,
-    /// The checksum the log has reached there.
+    /// Rolling CRC at that offset.
     pub crc: u32,
 }
 
-/// Why a directory cannot be described, or its note not be kept.
+/// Observing the directory, or writing or reading the record, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CleanStopError {
-    /// etcd has not ended.
-    #[error("{} is in use", db.display())]
+    /// etcd is still running.
+    #[error("database {} is in use", db.display())]
     InUse {
-        /// The database.
+        /// The database file.
         db: PathBuf,
     },
-    /// Whether it has ended cannot be told.
+    /// The database lock cannot be checked.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The database cannot be opened.
-    #[error("open {}", db.display())]
+    #[error("open database {}", db.display())]
     OpenDatabase {
-        /// The database.
+        /// The database file.
         db: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The database is no database.
-    #[error("read {}", db.display())]
+    /// The database file is not a valid bbolt database.
+    #[error("read database {}", db.display())]
     Database {
-        /// The database.
+        /// The database file.
         db: PathBuf,
-        /// What is wrong with it.
+        /// The database error.
         source: PageError,
     },
-    /// There is no log.
+    /// The WAL is missing or cannot be listed.
     #[error(transparent)]
     List(#[from] ListError),
     /// The last segment cannot be opened.
-    #[error("open {}", segment.display())]
+    #[error("open WAL segment {}", segment.display())]
     OpenSegment {
-        /// The segment.
+        /// The segment file.
         segment: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The last segment is damaged.
-    #[error("read the end of the log")]
+    #[error("read the last WAL segment")]
     Segment {
-        /// What is wrong with it.
+        /// The decoder's error.
         source: DecodeError,
     },
-    /// The log has a torn end, which an orderly stop does not leave.
-    #[error("the log ends with a torn record in {}", segment.display())]
+    /// The WAL ends with a torn record, which an orderly stop never leaves.
+    #[error("WAL segment {} ends with a torn record", segment.display())]
     Torn {
-        /// The segment.
+        /// The segment file.
         segment: PathBuf,
     },
-    /// The note cannot be written.
-    #[error("write {}", file.display())]
+    /// The record cannot be written.
+    #[error("write clean-stop record {}", file.display())]
     Write {
-        /// The note.
+        /// The record file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The note cannot be read or removed.
-    #[error("take {}", file.display())]
+    /// The record cannot be read or removed.
+    #[error("read and remove clean-stop record {}", file.display())]
     Take {
-        /// The note.
+        /// The record file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl CleanStop {
-    /// Describes a directory whose etcd has ended in an orderly way.
+    /// Reads the state of a directory after an orderly stop of etcd.
     pub fn observe(data_dir: &Path, written_by: &str) -> Result<Self, CleanStopError> {
         let member = data_dir.join("member");
         let db = member.join("snap/db");
+        // While etcd runs, the state still changes.
         if lock::is_in_use(&db)? {
             return Err(CleanStopError::InUse { db });
         }
@@ -137,7 +138,7 @@ impl CleanStop {
         })
     }
 
-    /// Leaves the note beside `data_dir`.
+    /// Writes the record beside `data_dir`.
     pub fn write(&self, data_dir: &Path) -> Result<(), CleanStopError> {
         let file = record_path(data_dir);
         let json = serde_json::to_vec(self).map_err(io::Error::from);
@@ -145,11 +146,12 @@ impl CleanStop {
             .map_err(|source| CleanStopError::Write { file, source })
     }
 
-    /// Takes the note beside `data_dir` away. `None` when there is none, or when it says nothing.
+    /// Reads and removes the record beside `data_dir`. `None` if there is none or it cannot be parsed.
     pub fn take(data_dir: &Path) -> Result<Option<Self>, CleanStopError> {
         let file = record_path(data_dir);
         let taken = durable::read_small_file(&file, MAX_RECORD_BYTES).and_then(|bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
+            // Remove before use: a record that survives would be trusted again after a crash of etcd.
             fs::remove_file(&file)?;
             durable::sync_dir(durable::parent_dir(&file))?;
             Ok(serde_json::from_slice(&bytes).ok())
@@ -157,7 +159,7 @@ impl CleanStop {
         taken.map_err(|source| CleanStopError::Take { file, source })
     }
 
-    /// Whether the directory is still what the note says. What cannot be read does not hold.
+    /// Whether the directory still matches the record; `false` if it cannot be read.
     pub fn is_valid_for(&self, data_dir: &Path) -> bool {
         Self::observe(data_dir, &self.written_by).is_ok_and(|now| now == *self)
     }
@@ -194,6 +196,7 @@ fn read_wal_end(wal: &Path) -> Result<WalEnd, CleanStopError> {
         source,
     })?;
     let input = BufReader::with_capacity(256 << 10, file);
+    // The first record of a segment carries over the CRC, so the last segment is sufficient.
     let mut decoder = Decoder::new(input, &last.path, last.length, SegmentRole::Last, 0);
     loop {
         match decoder.next_record() {

@@ -1,24 +1,24 @@
-//! Files and directories that are on disk when the call returns.
+//! File operations that are durable when the call returns.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Levels of directories a tree may have. A data directory has three; more is a loop or a mistake.
+/// Maximum directory depth. A data directory has three levels.
 const MAX_DEPTH: usize = 16;
 
-/// Makes a directory that only its owner may enter.
+/// Creates a directory with mode 0700.
 pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// The same for a directory that may be there already, and those above it.
+/// Creates a directory and its missing parents with mode 0700; it may already exist.
 pub(crate) fn create_private_dirs(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(path)
 }
 
-/// Writes a file that must not exist yet, for its owner only, and syncs it. Its directory is not synced.
+/// Writes and syncs a new file with mode 0600; fails if it exists. Does not sync its directory.
 pub(crate) fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -29,21 +29,22 @@ pub(crate) fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Puts a file of its owner's only in the place of whatever has that name: it is there whole, or as it was.
+/// Replaces a file atomically, with mode 0600: after a crash it has either the old or the new content.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     let temporary = PathBuf::from(name);
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {} // left behind by a crash
+        _ => {} // a crash may have left one
     }
     write_new_file(&temporary, bytes)?;
     fs::rename(&temporary, path)?;
+    // Without this sync the rename may be lost in a power failure.
     sync_dir(parent_dir(path))
 }
 
-/// The directory a path is in, `.` when it names none.
+/// The parent directory of a path; `.` if the path has none.
 pub(crate) fn parent_dir(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -51,7 +52,7 @@ pub(crate) fn parent_dir(path: &Path) -> &Path {
     }
 }
 
-/// Reads a small file; `None` when it is not there. Not more than `limit` bytes are taken.
+/// Reads at most `limit` bytes of a file; `None` if it does not exist.
 pub(crate) fn read_small_file(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -63,12 +64,12 @@ pub(crate) fn read_small_file(path: &Path, limit: u64) -> io::Result<Option<Vec<
     Ok(Some(bytes))
 }
 
-/// Syncs a directory: the names in it.
+/// Syncs the entries of a directory.
 pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Syncs every file and directory of a tree, the deepest first. Returns the path that failed with the error.
+/// Syncs every file and directory of a tree, deepest first. An error includes the path that failed.
 pub(crate) fn sync_tree(root: &Path) -> Result<(), (PathBuf, io::Error)> {
     sync_subtree(root, MAX_DEPTH)
 }
@@ -76,7 +77,7 @@ pub(crate) fn sync_tree(root: &Path) -> Result<(), (PathBuf, io::Error)> {
 fn sync_subtree(dir: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
     let failed = |source| (dir.to_owned(), source);
     if depth == 0 {
-        return Err(failed(io::Error::other("too many levels of directories")));
+        return Err(failed(io::Error::other("directory tree is too deep")));
     }
     for item in fs::read_dir(dir).map_err(failed)? {
         let item = item.map_err(failed)?;

@@ -1,25 +1,25 @@
-//! Verifies etcd data directories, creates new ones, and puts them in the place of old ones.
+//! Verifies etcd data directories, creates new ones, and replaces old ones.
 //!
 //! ```text
 //! --initial-cluster, token → Membership (ids) → bootstrap (wal, snap) ┐
 //!                                     database, written elsewhere ────┴→ Staging → commit → <target>
 //!                                                                                   old → <target>.before-<time>
 //!
-//! <data dir> → volume guard → clean stop note? ─ still holds → verify (Sanity) ┬→ Report
-//!              whose volume                    └ otherwise  → verify (Full) ───┘  verdict, faults, facts
+//! <data dir> → volume guard → clean-stop record? ─ valid     → verify (Sanity) ┬→ Report
+//!              namespace                         └ otherwise → verify (Full) ──┘  verdict, faults, facts
 //! ```
 //!
-//! **Comes in**: who is to be a member, and a directory that was built in a [`StagingDir`]; or a directory nobody
-//! vouches for. **Goes out**: a data directory that etcd 3.4 and newer boots, under the target's name; or a
-//! [`Report`] that says whether etcd can start on it, what is wrong and where, and what it holds.
+//! **Input**: the members of a new cluster and a directory built in a [`StagingDir`]; or a directory to
+//! verify. **Output**: a data directory on which etcd 3.4 and newer starts, under the target's name; or a
+//! [`Report`]: whether etcd can start, the damage with its location, and the content.
 //!
-//! **Holds**: nothing is destroyed, the old directory is kept under another name; nothing is touched while
-//! another process holds the old database; a verification writes nothing, and damage is its result, never its
-//! failure. **Does not do**: write the database itself, repair, or compare with a backup.
+//! **Invariants**: no data is deleted, the previous data directory is kept under another name; nothing is
+//! changed while another process holds the old database; a verification writes nothing and reports damage
+//! as its result, not as an error. **Out of scope**: writing the database, repair, comparison with a backup.
 //!
-//! **After a crash** at any moment the target is the old directory or the new one, whole; where the file
-//! system cannot exchange two names at once it may be missing, with both beside it, until [`recover`] runs. A
-//! clean stop note is good for one start, so after a crash there is none.
+//! **After a crash** at any point the target is either the complete old or the complete new directory. If the
+//! file system cannot exchange two names atomically, the target may be missing, with both directories beside
+//! it, until [`recover`] runs. A clean-stop record is valid for one start, so a crash leaves none.
 //!
 //! Layout: `docs/format/datadir.md`.
 

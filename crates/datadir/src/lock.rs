@@ -1,4 +1,4 @@
-//! Whether a database is in use: bbolt holds `flock(2)` on its file for as long as it is open.
+//! Database locks: bbolt holds `flock(2)` on its file while the database is open.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,41 +7,41 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Why a lock was not had.
+/// The database could not be locked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The file cannot be opened.
-    #[error("open {} to lock it", file.display())]
+    #[error("open {} for locking", file.display())]
     Open {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Another process has it.
-    #[error("{} is held by another process", file.display())]
+    /// Another process holds the lock.
+    #[error("lock {}: held by another process", file.display())]
     Held {
         /// The file.
         file: PathBuf,
     },
-    /// The file system gave another answer.
+    /// `flock` failed, for example because the file system does not support it.
     #[error("lock {}", file.display())]
     Lock {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// The exclusive lock on a database: no etcd opens it until this is dropped.
+/// Exclusive lock on a database: etcd cannot open it until this is dropped.
 #[derive(Debug)]
 pub struct DatabaseLock {
     _file: File,
 }
 
-/// Takes the exclusive lock on `db` without waiting.
+/// Acquires the exclusive lock on `db` without waiting.
 pub fn lock_database(db: &Path) -> Result<DatabaseLock, LockError> {
     let file = OpenOptions::new()
         .read(true)
@@ -60,8 +60,7 @@ pub fn lock_database(db: &Path) -> Result<DatabaseLock, LockError> {
     }
 }
 
-/// Whether a running etcd has `db` open. A database that does not exist is not live, and one that others only
-/// read is not either.
+/// Whether a running etcd has `db` open. `false` if the database does not exist or others only read it.
 pub fn is_in_use(db: &Path) -> Result<bool, LockError> {
     let file = match File::open(db) {
         Ok(file) => file,
@@ -73,10 +72,11 @@ pub fn is_in_use(db: &Path) -> Result<bool, LockError> {
             });
         }
     };
+    // A shared lock conflicts only with the exclusive lock of a writer.
     try_flock(&file, FlockOperation::NonBlockingLockShared, db).map(|free| !free)
 }
 
-/// Whether the lock was had.
+/// Whether the lock was acquired.
 pub(crate) fn try_flock(
     file: &File,
     operation: FlockOperation,
@@ -84,6 +84,7 @@ pub(crate) fn try_flock(
 ) -> Result<bool, LockError> {
     match flock(file, operation) {
         Ok(()) => Ok(true),
+        // Held by another open file.
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(LockError::Lock {
             file: path.to_owned(),
@@ -100,11 +101,11 @@ mod tests {
     fn a_database_is_live_while_someone_writes_it() {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
-        assert!(!is_in_use(&db).unwrap(), "it does not exist");
+        assert!(!is_in_use(&db).unwrap(), "missing database");
         std::fs::write(&db, b"").unwrap();
         assert!(!is_in_use(&db).unwrap());
 
-        // Locks belong to open files, so a second one of this process is as good as another process.
+        // flock belongs to the open file, so a second open in this process behaves like another process.
         let held = lock_database(&db).unwrap();
         assert!(is_in_use(&db).unwrap());
         assert!(matches!(lock_database(&db), Err(LockError::Held { .. })));

@@ -1,8 +1,8 @@
-//! Who is a member of a new cluster, and the identities that follow from it.
+//! Members of a new cluster and their IDs.
 //!
-//! A member's identity is a hash of its peer URLs and the cluster token, a cluster's identity a hash of
-//! those. The name takes no part. The same URLs with the same token give the same identities, so a restored
-//! cluster that must not be mistaken for the old one needs a token of its own.
+//! As in etcd, a member ID is a hash of the peer URLs and the cluster token, a cluster ID a hash of the member
+//! IDs. Names do not matter. The same URLs and token give the same IDs, so a restored cluster that must not
+//! be confused with the old one needs a new token.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,12 +15,12 @@ use sha1::{Digest as _, Sha1};
 
 use crate::peer_url::{PeerUrl, PeerUrlError};
 
-/// One name of an `--initial-cluster` with all its URLs.
+/// One member of `--initial-cluster` with all its URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedMember {
-    /// The name.
+    /// The member's name.
     pub name: String,
-    /// Its URLs, in the order they were given.
+    /// Its URLs, in the given order.
     pub peer_urls: Vec<PeerUrl>,
 }
 
@@ -28,75 +28,75 @@ pub struct ListedMember {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialCluster(Vec<ListedMember>);
 
-/// Why a membership cannot be.
+/// The membership is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembershipError {
-    /// There is no member.
-    #[error("the initial cluster lists no member")]
+    /// The list is empty.
+    #[error("initial cluster lists no member")]
     Empty,
     /// A part is not `name=url`.
-    #[error("initial cluster: {part:?} does not have the form name=url")]
+    #[error("initial cluster: {part:?} must have the form name=url")]
     InvalidPair {
-        /// The part.
+        /// The part as given.
         part: String,
     },
-    /// A name is empty or has blanks around it, under which etcd would not find it.
-    #[error("initial cluster: {name:?} is no member name")]
+    /// A name is empty or surrounded by blanks, which etcd does not trim.
+    #[error("initial cluster: invalid member name {name:?}")]
     InvalidName {
-        /// The name.
+        /// The name as given.
         name: String,
     },
-    /// A URL is wrong.
-    #[error("initial cluster, member {name:?}")]
+    /// A URL is invalid.
+    #[error("initial cluster: member {name:?}")]
     InvalidUrl {
-        /// Whose URL it is.
+        /// The member.
         name: String,
-        /// What is wrong with it.
+        /// The URL error.
         source: PeerUrlError,
     },
-    /// Two places of the list have the same URL.
-    #[error("initial cluster: {url} is listed for {first:?} and again for {second:?}")]
+    /// A URL is listed twice.
+    #[error("initial cluster: {url} is listed for both {first:?} and {second:?}")]
     DuplicateUrl {
         /// The URL.
         url: PeerUrl,
-        /// Whose it is.
+        /// The first member with this URL.
         first: String,
-        /// Whose it is as well.
+        /// The second member with this URL, or the same one.
         second: String,
     },
-    /// Two members, or one and the value 0 that raft reserves, have the same identity.
-    #[error("member {name:?} would have the identity {id}, which is taken or reserved")]
+    /// Two members have the same ID, or a member has ID 0, which raft reserves.
+    #[error("initial cluster: member {name:?} has ID {id}, which is a duplicate or reserved")]
     DuplicateId {
         /// The member.
         name: String,
-        /// The identity.
+        /// The computed ID.
         id: MemberId,
     },
     /// No member has this name.
-    #[error("member {name:?} is not in the initial cluster, which lists {listed}")]
+    #[error("member {name:?} is not among the members of the initial cluster: {listed}")]
     UnknownMember {
-        /// The name looked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The listed names.
         listed: String,
     },
     /// A member advertises other URLs than those listed for it.
     #[error(
-        "member {name:?} advertises {advertised}, but the initial cluster lists {listed} for it"
+        "member {name:?} advertises {advertised}, but the initial cluster lists {listed}"
     )]
     AdvertisedUrlsMismatch {
         /// The member.
         name: String,
-        /// What it advertises.
+        /// The advertised URLs.
         advertised: String,
-        /// What is listed.
+        /// The listed URLs.
         listed: String,
     },
 }
 
 impl InitialCluster {
-    /// A cluster of one.
+    /// A cluster with one member.
     pub fn single_member(name: &str, peer_urls: Vec<PeerUrl>) -> Result<Self, MembershipError> {
         check_name(name)?;
         Self(vec![ListedMember {
@@ -106,7 +106,7 @@ impl InitialCluster {
         .validate()
     }
 
-    /// The members in the order in which they were first named.
+    /// The members, in the order of their first occurrence.
     pub fn members(&self) -> &[ListedMember] {
         &self.0
     }
@@ -141,6 +141,7 @@ impl FromStr for InitialCluster {
 
     fn from_str(text: &str) -> Result<Self, MembershipError> {
         let mut members: Vec<ListedMember> = Vec::new();
+        // etcd ignores empty parts, for example after a trailing comma.
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let Some((name, url)) = part.split_once('=') else {
                 return Err(MembershipError::InvalidPair {
@@ -178,16 +179,16 @@ fn check_name(name: &str) -> Result<(), MembershipError> {
 /// A member of a new cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its identity.
+    /// Member ID.
     pub id: MemberId,
-    /// Its name.
+    /// Member name.
     pub name: String,
-    /// Its peer URLs, sorted.
+    /// Peer URLs, sorted.
     pub peer_urls: Vec<String>,
 }
 
 impl Member {
-    /// The value etcd keeps for it in the `members` bucket and in the entry that adds it.
+    /// The JSON that etcd stores in the `members` bucket and in the entry that adds the member.
     pub fn to_json(&self) -> String {
         let mut json = format!("{{\"id\":{},\"peerURLs\":", self.id.0);
         push_strings(&mut json, &self.peer_urls);
@@ -203,6 +204,7 @@ impl Member {
             .iter()
             .map(|url| url.as_str().to_owned())
             .collect();
+        // etcd sorts the URLs before hashing, so their order does not change the ID.
         peer_urls.sort();
         let mut hash = Sha1::new();
         for url in &peer_urls {
@@ -218,13 +220,13 @@ impl Member {
     }
 }
 
-/// The first eight bytes of a hash as a number.
+/// The first eight bytes of a hash as a big-endian number.
 fn leading_u64(hash: &[u8]) -> u64 {
     hash.first_chunk()
         .map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The members of a new cluster with their identities.
+/// The members of a new cluster with their IDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterMembership {
     cluster_id: ClusterId,
@@ -232,7 +234,7 @@ pub struct ClusterMembership {
 }
 
 impl ClusterMembership {
-    /// Gives the listed members their identities under `token`.
+    /// Computes the IDs of the listed members for `token`.
     pub fn new(listed: &InitialCluster, token: &str) -> Result<Self, MembershipError> {
         let mut members: Vec<Member> = listed
             .members()
@@ -240,6 +242,7 @@ impl ClusterMembership {
             .map(|member| Member::new(member, token))
             .collect();
         members.sort_by_key(|member| member.id);
+        // Starting at 0 also rejects ID 0, which raft reserves for "no member".
         let mut last = MemberId(0);
         let mut hash = Sha1::new();
         for member in &members {
@@ -258,22 +261,22 @@ impl ClusterMembership {
         })
     }
 
-    /// The identity of the cluster.
+    /// The cluster ID.
     pub fn cluster_id(&self) -> ClusterId {
         self.cluster_id
     }
 
-    /// The members in ascending order of their identities; at least one.
+    /// The members in ascending order of their IDs; at least one.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// The member of this identity.
+    /// The member with this ID.
     pub fn member(&self, id: MemberId) -> Option<&Member> {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// The member called `name`, which advertises `urls`: they must be the listed ones, in any order.
+    /// Finds the member `name`. Its advertised `urls` must equal the listed ones, in any order.
     pub fn find_member(&self, name: &str, urls: &[PeerUrl]) -> Result<&Member, MembershipError> {
         let Some(member) = self.members.iter().find(|member| member.name == name) else {
             let listed: Vec<_> = self
@@ -297,7 +300,7 @@ impl ClusterMembership {
         Ok(member)
     }
 
-    /// The membership as raft sees it.
+    /// The raft configuration with all members as voters.
     pub fn conf_state(&self) -> ConfState {
         ConfState::from_voters(self.members.iter().map(|member| member.id).collect())
     }
@@ -313,7 +316,7 @@ impl ClusterMembership {
         json
     }
 
-    /// Keys and values of the `members` bucket, in the order of the keys.
+    /// Keys and values of the `members` bucket, in key order.
     pub fn members_bucket_rows(&self) -> Vec<(String, String)> {
         let mut rows: Vec<_> = self
             .members

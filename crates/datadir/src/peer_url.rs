@@ -1,42 +1,42 @@
-//! Peer URLs, accepted by the rules of etcd and kept as they were written: identities are hashes of their text.
+//! Peer URLs, validated by etcd's rules and kept as written: member IDs are hashes of their text.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// The URL under which a member is reached by the others.
+/// URL under which other members reach a member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerUrl(String);
 
-/// Why a text is no peer URL.
+/// The text is not a valid peer URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerUrlError {
-    /// The scheme is missing or another one.
-    #[error("peer url {url:?}: the scheme must be http, https, unix or unixs")]
+    /// The scheme is missing or not supported.
+    #[error("invalid peer URL {url:?}: scheme must be http, https, unix or unixs")]
     Scheme {
-        /// The text.
+        /// The URL as given.
         url: String,
     },
-    /// There is something behind the port.
-    #[error("peer url {url:?}: no path, query or fragment may follow the port")]
+    /// A path, query or fragment follows the port.
+    #[error("invalid peer URL {url:?}: must not have a path, query or fragment")]
     Path {
-        /// The text.
+        /// The URL as given.
         url: String,
     },
-    /// There is no host or no port, or one of them has characters it cannot have.
-    #[error("peer url {url:?}: the address must have the form host:port")]
+    /// Host or port is missing or contains invalid characters.
+    #[error("invalid peer URL {url:?}: address must have the form host:port")]
     HostPort {
-        /// The text.
+        /// The URL as given.
         url: String,
     },
-    /// A list has no URL in it.
-    #[error("no peer url given")]
+    /// The list contains no URL.
+    #[error("no peer URL given")]
     Empty,
 }
 
 impl PeerUrl {
-    /// The text.
+    /// The URL text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -51,8 +51,8 @@ impl fmt::Display for PeerUrl {
 impl FromStr for PeerUrl {
     type Err = PeerUrlError;
 
-    /// Blanks around the URL are dropped and the scheme is lower-cased, as etcd does; the rest stays. Hosts
-    /// that etcd would rewrite (percent signs, letters outside ASCII) are refused.
+    /// Trims blanks and lower-cases the scheme, as etcd does; keeps the rest. Rejects hosts that etcd would
+    /// rewrite (percent signs, non-ASCII letters), because the member ID would then differ.
     fn from_str(text: &str) -> Result<Self, PeerUrlError> {
         let text = text.trim();
         let url = || text.to_owned();
@@ -61,6 +61,7 @@ impl FromStr for PeerUrl {
             .ok_or_else(|| PeerUrlError::Scheme { url: url() })?;
         let scheme = scheme.to_ascii_lowercase();
         match scheme.as_str() {
+            // etcd rejects URLs with a path.
             "http" | "https" if rest.contains(['/', '?', '#']) => {
                 return Err(PeerUrlError::Path { url: url() });
             }
@@ -94,7 +95,7 @@ fn is_host_and_port(text: &str) -> bool {
     is_host && is_port
 }
 
-/// Reads a list of URLs separated by commas, such as the value of `--initial-advertise-peer-urls`.
+/// Parses a comma-separated list of URLs, such as the value of `--initial-advertise-peer-urls`.
 pub fn parse_peer_urls(text: &str) -> Result<Vec<PeerUrl>, PeerUrlError> {
     let urls: Vec<PeerUrl> = text
         .split(',')
@@ -123,8 +124,8 @@ mod tests {
         ] {
             assert_eq!(text.parse::<PeerUrl>().unwrap().as_str(), text);
         }
-        let tidied: PeerUrl = " HTTPS://A:2380 ".parse().unwrap();
-        assert_eq!(tidied.as_str(), "https://A:2380");
+        let normalized: PeerUrl = " HTTPS://A:2380 ".parse().unwrap();
+        assert_eq!(normalized.as_str(), "https://A:2380");
     }
 
     #[test]

@@ -1,80 +1,81 @@
-//! The mark that tells who writes a volume now.
+//! The volume fence: records which process may write a volume.
 //!
-//! Whoever is sent to write the volume of a member notes its token in a file `write_fence` beside the data directory, and
-//! looks at it again before it puts anything in place of what is there. One that was overtaken, because its node was
-//! cut off and another was sent, finds the token of the other and leaves everything as it is.
+//! A process that restores the volume of a member writes its token to the file `write_fence` beside the data
+//! directory, and checks it again before it replaces anything. A superseded process, for example a Job pod on
+//! a partitioned node whose replacement already runs, finds another token and changes nothing.
 //!
-//! A token is `<epoch>/<incident>/<attempt>/<writer>`. The epoch is that of the lock under which the writer was sent, and only
-//! grows: whoever was sent under an earlier one does not even begin, and neither does who was sent for an earlier attempt
-//! at the same incident. Two incidents under one epoch have no order. A mark that is no token is nobody's.
+//! A token is `<epoch>/<incident>/<attempt>/<writer>`. The epoch is that of the lock under which the writer was
+//! started, and only grows: a writer with a lower epoch, or with a lower attempt for the same incident, does
+//! not start. Two incidents with the same epoch have no order. A fence file without a valid token is ignored.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::durable;
 
-/// The name of the file.
+/// Name of the fence file.
 const FILE_NAME: &str = "write_fence";
 
-/// A token is a few words; whatever is longer is none.
+/// Maximum size of the fence file; longer content is not a token.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
-/// No lock has an epoch like this: a mark that says so is nobody's.
+/// Upper limit of epochs; a token with a higher one is ignored, so that a corrupt file cannot block writers.
 const EPOCH_LIMIT: u64 = 1 << 52;
 
-/// The epoch of a token, as it was found on a volume.
+/// Epoch of a token found on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FenceEpoch(pub u64);
 
-/// The right to write one volume, as long as nobody else has come.
+/// The right to write one volume, until another writer supersedes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeFence {
     file: PathBuf,
     token: String,
 }
 
-/// Why a volume must not be written.
+/// The volume must not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeFenceError {
-    /// The mark cannot be read, so that nobody knows who writes.
-    #[error("read {}", file.display())]
+    /// The fence file cannot be read, so the current writer is unknown.
+    #[error("read fence file {}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It cannot be written.
-    #[error("write {}", file.display())]
+    /// The fence file cannot be written.
+    #[error("write fence file {}", file.display())]
     Write {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Somebody else was sent since.
-    #[error("{} says that {found:?} writes this volume now, not {token:?}", file.display())]
+    /// A newer writer took over the volume.
+    #[error("writer {token:?} is superseded by {found:?} (fence file {})", file.display())]
     Superseded {
         /// The file.
         file: PathBuf,
-        /// Who was sent first.
+        /// Token of the superseded writer.
         token: String,
-        /// Who was sent since.
+        /// Content of the fence file.
         found: String,
-        /// Under which epoch that was, if it says so.
+        /// Epoch of the token found; `None` if it is not a valid token.
         epoch: Option<FenceEpoch>,
     },
 }
 
 impl VolumeFence {
-    /// Takes the volume of `data_dir`: from here on nobody who came earlier writes it. Whoever comes too late does not.
+    /// Takes over the volume of `data_dir` and supersedes earlier writers. Fails if a newer writer has it.
     pub fn acquire(data_dir: &Path, token: &str) -> Result<Self, VolumeFenceError> {
         let fence = Self {
             file: durable::parent_dir(data_dir).join(FILE_NAME),
             token: token.to_owned(),
         };
         let found = fence.read_token()?;
+        // A Job pod that starts late must not supersede its successor.
         if is_newer(&found, token) {
             return Err(fence.superseded_error(found));
         }
@@ -87,9 +88,10 @@ impl VolumeFence {
         }
     }
 
-    /// Whether nobody else has come.
+    /// Fails if another writer took over the volume.
     pub fn check(&self) -> Result<(), VolumeFenceError> {
         let found = self.read_token()?;
+        // A missing file also fails: the current writer is then unknown.
         if found == self.token {
             return Ok(());
         }
@@ -116,7 +118,7 @@ impl VolumeFence {
     }
 }
 
-/// What a token says of the order in which writers were sent.
+/// The parts of a token that order writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FenceToken<'a> {
     epoch: FenceEpoch,
@@ -125,11 +127,12 @@ struct FenceToken<'a> {
 }
 
 impl<'a> FenceToken<'a> {
-    /// Reads a token; who of several pods of one attempt wrote it has no order.
+    /// Parses a token. The writer is ignored: pods of one attempt have no order.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.splitn(4, '/');
         let (epoch, incident, attempt) = (parts.next()?, parts.next()?, parts.next()?);
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        // `parse` accepts a leading `+`, which no writer produces.
         if incident.is_empty() || !is_number(epoch) || !is_number(attempt) {
             return None;
         }
@@ -140,13 +143,13 @@ impl<'a> FenceToken<'a> {
         })
     }
 
-    /// Reads what was found on a volume, where anything may be.
+    /// Parses the content of a fence file, which may be arbitrary.
     fn parse_from_volume(text: &'a str) -> Option<Self> {
         Self::parse(text).filter(|token| token.epoch < FenceEpoch(EPOCH_LIMIT))
     }
 }
 
-/// Whether who is marked on the volume was sent after the owner of a token.
+/// Whether the token `found` on the volume is newer than the token `than`.
 fn is_newer(found: &str, than: &str) -> bool {
     let (Some(found), Some(ours)) = (FenceToken::parse_from_volume(found), FenceToken::parse(than)) else {
         return false;
@@ -183,7 +186,7 @@ mod tests {
         first.check().unwrap();
     }
 
-    /// Whether the second is let in after the first, and what it is told otherwise.
+    /// Whether the second token acquires the fence after the first; otherwise the epoch found.
     fn acquire_after(first: &str, second: &str) -> Result<(), Option<FenceEpoch>> {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
@@ -196,7 +199,7 @@ mod tests {
                 Ok(())
             }
             Err(VolumeFenceError::Superseded { epoch, .. }) => {
-                assert_eq!(marked(), first, "who is refused leaves the mark");
+                assert_eq!(marked(), first, "a refused writer must not change the fence file");
                 Err(epoch)
             }
             Err(error) => panic!("{error}"),

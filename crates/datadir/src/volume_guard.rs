@@ -1,70 +1,72 @@
-//! The mark that tells whose volume a data directory is on.
+//! The volume guard: records which namespace a volume belongs to.
 //!
-//! A file `safe_guard` beside the data directory holds the namespace of the pod that used the volume first. A volume
-//! that was mounted into another namespace by mistake is noticed before anything is restored onto it.
+//! The file `safe_guard` beside the data directory contains the namespace of the first pod that used the
+//! volume. It detects a volume that was attached in the wrong namespace before a restore overwrites it. The
+//! file is compatible with etcd-backup-restore.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::durable;
 
-/// The name of the file.
+/// Name of the guard file.
 const FILE_NAME: &str = "safe_guard";
 
-/// A namespace has at most 63 characters; whatever is longer is none.
+/// Maximum bytes read of the guard file; a namespace has at most 63 characters.
 const MAX_GUARD_BYTES: u64 = 4096;
 
-/// Whose volume it is.
+/// Result of the namespace check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardStatus {
-    /// It belongs to the namespace asked for.
+    /// The volume belongs to the expected namespace.
     Match,
-    /// Nobody has used it yet.
+    /// The volume has no guard file: it was not used yet.
     Absent,
-    /// It belongs to another.
+    /// The volume belongs to another namespace.
     Mismatch {
-        /// The namespace found.
+        /// The namespace in the guard file.
         found: String,
     },
 }
 
-/// Why the mark cannot be read or written.
+/// The guard file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardError {
-    /// It cannot be read, so that it is not known whose volume it is.
-    #[error("read {}", file.display())]
+    /// The guard file cannot be read, so the volume's namespace is unknown.
+    #[error("read guard file {}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It cannot be written.
-    #[error("write {}", file.display())]
+    /// The guard file cannot be written.
+    #[error("write guard file {}", file.display())]
     Write {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Another namespace has marked the volume. Its mark is not overwritten.
-    #[error("{} marks the volume as that of namespace {found:?}", file.display())]
+    /// The volume belongs to another namespace. Its guard file is not overwritten.
+    #[error("volume belongs to namespace {found:?} (guard file {})", file.display())]
     OtherNamespace {
         /// The file.
         file: PathBuf,
-        /// The namespace found.
+        /// The namespace in the guard file.
         found: String,
     },
 }
 
-/// Compares the mark beside `data_dir` with `namespace`.
+/// Compares the guard file beside `data_dir` with `namespace`.
 pub fn check_volume_guard(data_dir: &Path, namespace: &str) -> Result<GuardStatus, GuardError> {
     let file = guard_path(data_dir);
     match durable::read_small_file(&file, MAX_GUARD_BYTES) {
         Ok(None) => Ok(GuardStatus::Absent),
         Ok(Some(bytes)) => {
             let text = String::from_utf8_lossy(&bytes);
+            // A trailing newline from manual edits is not part of the namespace.
             let found = text.trim_end();
             if found == namespace {
                 Ok(GuardStatus::Match)
@@ -77,7 +79,7 @@ pub fn check_volume_guard(data_dir: &Path, namespace: &str) -> Result<GuardStatu
     }
 }
 
-/// Marks the volume of `data_dir` as that of `namespace`. One that is marked so already is left alone.
+/// Writes `namespace` to the guard file beside `data_dir`, unless it already contains it.
 pub fn write_volume_guard(data_dir: &Path, namespace: &str) -> Result<(), GuardError> {
     let file = guard_path(data_dir);
     match check_volume_guard(data_dir, namespace)? {

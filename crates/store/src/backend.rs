@@ -1,7 +1,7 @@
-//! One attempt at each operation, on a remote store or on a directory.
+//! A single attempt of each operation, on a remote store or a local directory.
 //!
-//! Nothing here retries, waits or splits: [`crate::store`], [`crate::download`] and
-//! [`crate::upload`] do. Every function is a single request, or a single blocking file operation.
+//! Every function is one request or one blocking file operation. Retries, timeouts and splitting into
+//! parts belong to [`crate::store`], [`crate::download`] and [`crate::upload`].
 
 use std::fmt;
 use std::ops::Range;
@@ -23,21 +23,21 @@ use crate::error::{ErrorClass, AttemptError};
 use crate::local::{Directory, UnfinishedFile};
 use crate::store::ObjectInfo;
 
-/// What to do when an object of that name exists.
+/// How a write treats an existing object with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteMode {
     Create,
     Overwrite,
 }
 
-/// A client, whatever is behind it.
+/// A remote or local store.
 #[derive(Debug, Clone)]
 pub(crate) enum Backend {
     Remote(Remote),
     Local(Directory),
 }
 
-/// A client of the object store library.
+/// A store accessed through the `object_store` library.
 #[derive(Clone)]
 pub(crate) struct Remote {
     store: Arc<dyn ObjectStore>,
@@ -46,8 +46,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// `parts` is the interface that can repeat a part; `checks_before_write` marks servers whose conditional
-    /// writes are not to be relied on.
+    /// `parts` is `Some` if the client can resend a part; `checks_before_write` marks servers that may
+    /// ignore the condition of a conditional write.
     pub(crate) fn new(
         store: Arc<dyn ObjectStore>,
         parts: Option<Arc<dyn MultipartStore>>,
@@ -70,19 +70,19 @@ impl Remote {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client's own Debug output may hold its configuration, secrets included.
+        // The client's Debug output may contain its configuration, secrets included.
         write!(f, "Remote({})", self.store)
     }
 }
 
-/// The body of an answer and the version it belongs to.
+/// A response body and the object version it belongs to.
 pub(crate) struct ObjectBody {
     pub(crate) object: ObjectInfo,
     pub(crate) chunks: BoxStream<'static, Result<Bytes, AttemptError>>,
 }
 
 impl Backend {
-    /// Objects below `folder` whose keys come after `after`.
+    /// Lists objects below `folder` whose keys sort after `after`.
     pub(crate) fn list(
         &self,
         folder: &str,
@@ -120,7 +120,7 @@ impl Backend {
         }
     }
 
-    /// Starts reading `range` of the version `etag` of an object.
+    /// Starts reading `range` of an object, conditional on version `etag`.
     pub(crate) async fn read(
         &self,
         key: &str,
@@ -157,11 +157,12 @@ impl Backend {
                 if mode == WriteMode::Overwrite {
                     return remote.put(key, bytes, PutMode::Overwrite).await;
                 }
+                // The server may accept a conditional write although the object exists.
                 if remote.checks_before_write {
                     self.ensure_absent(key).await?;
                 }
                 match remote.put(key, bytes.clone(), PutMode::Create).await {
-                    // The server has no conditional writes: asking first is the next best thing.
+                    // Without conditional writes, check first; a concurrent writer can still win.
                     Err(fault) if fault.is_unimplemented() => {
                         self.ensure_absent(key).await?;
                         remote.put(key, bytes, PutMode::Overwrite).await
@@ -185,14 +186,14 @@ impl Backend {
         match self.head(key).await {
             Ok(_) => Err(AttemptError::Remote(object_store::Error::AlreadyExists {
                 path: key.to_owned(),
-                source: "found before writing".into(),
+                source: "object found before the write".into(),
             })),
             Err(fault) if fault.class() == ErrorClass::NotFound => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 
-    /// Deletes an object; an absent one is fine.
+    /// Deletes an object; succeeds if it does not exist.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), AttemptError> {
         match self {
             Self::Remote(remote) => ignore_not_found(remote.store.delete(&parse_path(key)?).await),
@@ -203,7 +204,7 @@ impl Backend {
         }
     }
 
-    /// Starts an upload in parts.
+    /// Starts a multipart upload.
     pub(crate) async fn begin_upload(&self, key: &str) -> Result<UploadSession, AttemptError> {
         match self {
             Self::Remote(Remote {
@@ -232,21 +233,21 @@ impl Backend {
     }
 }
 
-/// An upload in parts that has begun.
+/// A started multipart upload.
 pub(crate) enum UploadSession {
-    /// Parts are addressed by index and can be repeated.
+    /// Parts are addressed by index and can be resent.
     Parts {
         store: Arc<dyn MultipartStore>,
         path: Path,
         id: String,
     },
-    /// Parts are numbered by the client in the order they are handed over; it retries them itself.
+    /// The client numbers parts in call order and retries them itself; a part cannot be resent.
     Ordered(Mutex<Option<Box<dyn MultipartUpload>>>),
-    /// A file that is not yet visible.
+    /// A local file that is not yet published under its key.
     File(Mutex<Option<Arc<UnfinishedFile>>>),
 }
 
-/// Where a part belongs.
+/// Position of a part in the object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartPosition {
     pub(crate) index: usize,
@@ -254,12 +255,12 @@ pub(crate) struct PartPosition {
 }
 
 impl UploadSession {
-    /// Whether the parts are in a local file.
+    /// Whether the upload writes a local file.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self, Self::File(_))
     }
 
-    /// Whether a failed part may be sent again.
+    /// Whether a failed part may be resent.
     pub(crate) fn can_retry_parts(&self) -> bool {
         !matches!(self, Self::Ordered(_))
     }
@@ -302,7 +303,7 @@ impl UploadSession {
         }
     }
 
-    /// Makes an object of the parts.
+    /// Combines the parts into the object.
     pub(crate) async fn complete(&self, parts: Vec<PartId>, mode: WriteMode) -> Result<(), AttemptError> {
         match self {
             Self::Parts { store, path, id } => {
@@ -313,6 +314,7 @@ impl UploadSession {
                 upload.complete().await?;
             }
             Self::File(file) => {
+                // A part task that still holds the file could write to it after it is published.
                 let file = take_locked(file)
                     .and_then(Arc::into_inner)
                     .ok_or(AttemptError::Cancelled)?;
@@ -322,7 +324,7 @@ impl UploadSession {
         Ok(())
     }
 
-    /// Throws the parts away. No object appears.
+    /// Discards the parts; no object becomes visible.
     pub(crate) async fn abort(&self) -> Result<(), AttemptError> {
         match self {
             Self::Parts { store, path, id } => {
@@ -333,6 +335,7 @@ impl UploadSession {
                 None => Ok(()),
             },
             Self::File(file) => {
+                // Dropping the temporary file deletes it, which is a blocking call.
                 let file = take_locked(file);
                 run_blocking(move || {
                     drop(file);
@@ -344,12 +347,12 @@ impl UploadSession {
     }
 }
 
-/// Keys are taken literally: what a listing shows can be read back as it is.
+/// Parses the key without percent-encoding, so that a listed key can be read back unchanged.
 fn parse_path(key: &str) -> Result<Path, AttemptError> {
     Path::parse(key).map_err(|source| AttemptError::Remote(object_store::Error::InvalidPath { source }))
 }
 
-/// What should be gone, and is.
+/// Treats "not found" as success, for deletes and aborts.
 fn ignore_not_found(outcome: object_store::Result<()>) -> Result<(), AttemptError> {
     match outcome.map_err(AttemptError::Remote) {
         Err(fault) if fault.class() == ErrorClass::NotFound => Ok(()),

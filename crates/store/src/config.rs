@@ -1,4 +1,4 @@
-//! What a store is: provider, container, prefix, endpoint, and how hard to work on it.
+//! Store configuration: provider, container, prefix, endpoint, parallelism and timeouts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use url::Url;
 
-/// The container used with `Local` when none is named.
+/// Default container of provider `Local`.
 pub const DEFAULT_LOCAL_CONTAINER: &str = "default.bkp";
-/// The smallest multipart part that every store accepts.
+/// Minimum multipart part size that every provider accepts: S3 rejects smaller parts.
 pub const MIN_PART_BYTES: u64 = 5 * 1024 * 1024;
-/// What all parts of one download may hold in memory together.
+/// Memory limit for all parts of one download together.
 pub const DOWNLOAD_BUDGET_BYTES: u64 = 32 * 1024 * 1024;
-/// The largest part of a download; smaller ones are used when more of them are in flight.
+/// Maximum size of a download part; more parallel parts make each part smaller.
 pub const MAX_DOWNLOAD_PART_BYTES: u64 = 8 * 1024 * 1024;
-/// Smaller ranges would be all overhead.
+/// Minimum size of a download part; below it the request overhead dominates.
 const MIN_RANGE_BYTES: u64 = 512 * 1024;
-/// More parallel requests than this per object gain nothing and trip rate limits.
+/// Maximum parallel requests per object; more gain no throughput and trigger rate limits.
 pub const MAX_PARALLEL_PARTS: u16 = 64;
 
-/// Who keeps the objects. The names are those of the storage provider flag, in its exact case.
+/// Storage provider. Names are the case-sensitive values of `--storage-provider`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StorageProvider {
     /// A directory below the home directory.
     Local,
-    /// Amazon S3 and everything that speaks its API.
+    /// Amazon S3 and compatible stores.
     S3,
     /// Azure Blob Storage.
     Abs,
@@ -35,9 +35,9 @@ pub enum StorageProvider {
     Swift,
     /// Alibaba Cloud OSS.
     Oss,
-    /// Dell EMC ECS, by its S3 API.
+    /// Dell EMC ECS, through its S3 API.
     Ecs,
-    /// `OpenShift` Container Storage, by its S3 API.
+    /// `OpenShift` Container Storage, through its S3 API.
     Ocs,
 }
 
@@ -54,7 +54,7 @@ impl StorageProvider {
         Self::Ocs,
     ];
 
-    /// The name on the command line.
+    /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "Local",
@@ -78,14 +78,14 @@ impl fmt::Display for StorageProvider {
 /// A provider name that is not one of [`Provider::ALL`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "`{0}` is not a storage provider; the providers are Local, S3, ABS, GCS, Swift, OSS, ECS, OCS"
+    "invalid storage provider `{0}`: must be Local, S3, ABS, GCS, Swift, OSS, ECS or OCS"
 )]
 pub struct UnknownProvider(String);
 
 impl FromStr for StorageProvider {
     type Err = UnknownProvider;
 
-    /// Reads the exact name; the empty string is `Local`, as for every one-shot command.
+    /// Parses the exact name; the empty string means `Local`, as in etcd-backup-restore's one-shot commands.
     fn from_str(name: &str) -> Result<Self, UnknownProvider> {
         if name.is_empty() {
             return Ok(Self::Local);
@@ -97,20 +97,20 @@ impl FromStr for StorageProvider {
     }
 }
 
-/// Which of the stores of a process this one is; it decides which credential variables are read.
+/// Role of a store in this process; selects the prefix of the credential variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StoreRole {
-    /// The store that is backed up to and restored from: variables without a prefix.
+    /// Store for backup and restore: variables have no prefix.
     #[default]
     Primary,
-    /// The store a copy reads from: variables start with `SOURCE_`.
+    /// Source of a copy: variables start with `SOURCE_`.
     Source,
-    /// A second destination: variables start with `SECONDARY_`.
+    /// Second backup destination: variables start with `SECONDARY_`.
     Secondary,
 }
 
 impl StoreRole {
-    /// What credential variables of this store start with.
+    /// Prefix of the credential variables.
     pub fn variable_prefix(self) -> &'static str {
         match self {
             Self::Primary => "",
@@ -120,18 +120,18 @@ impl StoreRole {
     }
 }
 
-/// How much is in flight and how long to wait. Defaults fit a 32 MiB budget each way.
+/// Parallelism and timeouts. The defaults use at most 32 MiB per upload and per download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferConfig {
-    /// Parts of one upload in flight.
+    /// Parallel parts of one upload.
     pub parallel_uploads: u16,
-    /// Size of an upload part, at least [`MIN_PART_BYTES`].
+    /// Size of an upload part in bytes, at least [`MIN_PART_BYTES`].
     pub upload_part_bytes: u64,
-    /// Parts of one download in flight.
+    /// Parallel parts of one download.
     pub parallel_downloads: u16,
-    /// How long one request with a body may take; small ones and stalled bodies end sooner.
+    /// Timeout of one request with a body; requests without one and stalled bodies time out earlier.
     pub request_timeout: Duration,
-    /// How long one operation is retried without any progress before it is an error.
+    /// Time without progress after which a retried operation fails.
     pub retry_timeout: Duration,
 }
 
@@ -148,37 +148,38 @@ impl Default for TransferConfig {
 }
 
 impl TransferConfig {
-    /// Size of a download part: as large as useful while all in flight fit the budget.
+    /// Size of a download part in bytes, such that all parallel parts fit [`DOWNLOAD_BUDGET_BYTES`].
     pub fn download_part_bytes(&self) -> u64 {
         self.part_bytes_within(DOWNLOAD_BUDGET_BYTES)
     }
 
-    /// As [`Self::download_part_bytes`], within another budget.
+    /// Like [`Self::download_part_bytes`], for another memory limit.
     pub(crate) fn part_bytes_within(&self, budget_bytes: u64) -> u64 {
+        // Clamped: tiny ranges waste requests, huge ones gain nothing.
         let share = budget_bytes / u64::from(self.parallel_downloads.max(1));
         share.clamp(MIN_RANGE_BYTES, MAX_DOWNLOAD_PART_BYTES)
     }
 }
 
-/// Everything needed to open a store, except secrets.
+/// Everything needed to open a store except credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Which credential variables apply.
+    /// Selects the credential variables.
     pub role: StoreRole,
-    /// Who keeps the objects.
+    /// Storage provider.
     pub provider: StorageProvider,
     /// Bucket, blob container, or directory below the home directory.
     pub container: String,
-    /// Folder of the backups inside the container, without slashes at its ends.
+    /// Folder of the backups inside the container, without leading or trailing slash.
     pub prefix: String,
-    /// Address used instead of the provider's own.
+    /// Endpoint override; `None` uses the provider's own endpoint.
     pub endpoint: Option<Url>,
-    /// Parallelism and deadlines.
+    /// Parallelism and timeouts.
     pub transfer: TransferConfig,
 }
 
 impl StoreConfig {
-    /// A primary store with default effort, no prefix and the provider's own address.
+    /// A primary store with default parallelism and timeouts, no prefix and the provider's own endpoint.
     pub fn new(provider: StorageProvider, container: impl Into<String>) -> Self {
         Self {
             role: StoreRole::Primary,

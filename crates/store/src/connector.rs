@@ -1,10 +1,10 @@
-//! The HTTP client below the object store client.
+//! The HTTP client used by `object_store`.
 //!
-//! The client library folds most refusals into one opaque error. What to do about a refusal depends on
-//! its status, so refusals are turned into a [`HttpStatusError`] here, where it can be found again in the
-//! chain of causes. Statuses that answer a condition stay as they are: the library knows what was asked.
-//! Retries themselves are the business of [`crate::retry`]: the library's own are switched off, because
-//! they neither resume a body nor know our deadlines.
+//! `object_store` maps most HTTP error statuses to one opaque error, but how to handle an error depends on
+//! its status. This client returns a [`HttpStatusError`], which callers find in the source chain. Statuses
+//! that answer a condition (304, 409, 412) pass through, because `object_store` maps those itself.
+//! The library's own retries are off: they neither resume a body nor honour our deadlines. See
+//! [`crate::retry`].
 
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -16,15 +16,15 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use crate::error::ErrorClass;
 
-/// How much of an error page is worth keeping.
+/// Bytes of an error response to keep.
 const MAX_EXCERPT_BYTES: usize = 1024;
 
-/// A server that refused, and the beginning of what it said.
+/// An HTTP error status and the start of the response body.
 #[derive(Debug, thiserror::Error)]
-#[error("status {status}: {excerpt}")]
+#[error("HTTP status {status}: {excerpt}")]
 pub(crate) struct HttpStatusError {
     pub(crate) status: u16,
-    /// The beginning of the body, which is where stores put code and request id.
+    /// The start of the body, where stores put error code and request id.
     pub(crate) excerpt: String,
 }
 
@@ -33,9 +33,9 @@ impl HttpStatusError {
         match self.status {
             401 | 403 => ErrorClass::Denied,
             404 => ErrorClass::NotFound,
-            // S3's name for a body that came too slowly: nothing is wrong with the request.
+            // S3 answers 400 RequestTimeout when the request body arrives too slowly; the request is valid.
             400 if self.excerpt.contains("<Code>RequestTimeout</Code>") => ErrorClass::Transient,
-            // The call does not exist there.
+            // Not Implemented: the server lacks the call, so a retry cannot succeed.
             501 => ErrorClass::Invalid,
             408 | 429 | 500..=599 => ErrorClass::Transient,
             _ => ErrorClass::Invalid,
@@ -47,7 +47,7 @@ impl HttpStatusError {
     }
 }
 
-/// Builds HTTP clients that report refusals as [`HttpStatusError`].
+/// Builds HTTP clients that return error statuses as [`HttpStatusError`].
 #[derive(Debug, Default)]
 pub(crate) struct Connector;
 
@@ -91,7 +91,7 @@ async fn read_excerpt(body: HttpResponseBody) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Switches the library's own retries off.
+/// Disables the library's own retries.
 pub(crate) fn disable_client_retries() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig::default(),

@@ -1,14 +1,14 @@
-//! Reading an object in parallel ranges, in order, in bounded memory.
+//! Downloads an object in parallel ranges, in order and with bounded memory.
 //!
 //! ```text
 //! head ─► pin version ─► ranges ─► N tasks ─► queue in order ─► next_part / stream / Read
-//!                                   │ each: get range If-Match, append, on a fault go on
-//!                                   └──────  from the byte reached, until the deadline
+//!                                   │ each: get range If-Match, append; after a fault resume
+//!                                   └──────  at the byte reached, until the deadline
 //! ```
 //!
-//! **Holds**: at most N parts exist, counting the one the reader is consuming, and N parts never
-//! exceed [`crate::config::DOWNLOAD_BUDGET_BYTES`]. Every answer is checked to be of the version pinned
-//! at the start, so bytes of two versions never mix. A part is handed out only when it is complete.
+//! **Invariants**: at most N parts exist, including the one being consumed, and N parts never exceed
+//! [`crate::config::DOWNLOAD_BUDGET_BYTES`]. Every response must be of the version pinned at the start,
+//! so bytes of two versions never mix. Only complete parts are returned.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,11 +27,11 @@ use crate::store::{StoreInner, ObjectInfo};
 
 type PartHandle = AbortOnDropHandle<Result<Bytes, StoreError>>;
 
-/// An object that is being fetched. Dropping it stops all requests.
+/// An object being downloaded. Dropping it cancels all requests.
 pub struct Download {
     store: Arc<StoreInner>,
     object: Arc<ObjectInfo>,
-    /// Where the next range begins.
+    /// Offset at which the next range starts.
     next_offset: u64,
     parts: VecDeque<PartHandle>,
     part_bytes: u64,
@@ -39,7 +39,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// Parts in flight take at most `budget_bytes` together.
+    /// Parallel parts use at most `budget_bytes` together.
     pub(crate) fn start(store: Arc<StoreInner>, object: ObjectInfo, budget_bytes: u64) -> Self {
         let part_bytes = store.transfer.part_bytes_within(budget_bytes);
         let mut download = Self {
@@ -54,21 +54,21 @@ impl Download {
         download
     }
 
-    /// The version being read.
+    /// The pinned version of the object.
     pub fn object(&self) -> &ObjectInfo {
         &self.object
     }
 
-    /// Bytes in the object.
+    /// Size of the object in bytes.
     pub fn size(&self) -> u64 {
         self.object.size
     }
 
-    /// Keeps as many parts on their way as the budget allows.
+    /// Starts range requests up to the parallelism limit.
     fn schedule_parts(&mut self) {
         let part_bytes = self.part_bytes;
-        let most = usize::from(self.store.transfer.parallel_downloads.max(1));
-        while self.parts.len() < most && self.next_offset < self.object.size {
+        let max_parts = usize::from(self.store.transfer.parallel_downloads.max(1));
+        while self.parts.len() < max_parts && self.next_offset < self.object.size {
             let range = self.next_offset..(self.next_offset + part_bytes).min(self.object.size);
             self.next_offset = range.end;
             let fetch = fetch_range(Arc::clone(&self.store), Arc::clone(&self.object), range);
@@ -77,10 +77,10 @@ impl Download {
         }
     }
 
-    /// The next bytes of the object, or `None` at its end. Dropping the future loses nothing.
+    /// The next bytes of the object, or `None` at its end. Cancel safe.
     ///
-    /// Drop the bytes of the previous part first, or they count on top of the memory budget. After an
-    /// error there is nothing more to read.
+    /// Drop the previous part first, or its bytes come on top of the memory limit. After an error the
+    /// download returns `None`.
     pub async fn next_part(&mut self) -> Option<Result<Bytes, StoreError>> {
         self.schedule_parts();
         let outcome = match self.parts.front_mut()?.await {
@@ -106,7 +106,7 @@ impl Download {
         })
     }
 
-    /// The bytes for code that reads through `std::io`, on a thread outside the runtime.
+    /// A blocking reader for code that uses `std::io`, on a thread outside the runtime.
     pub fn into_reader(self) -> DownloadReader {
         DownloadReader {
             download: self,
@@ -124,10 +124,10 @@ impl fmt::Debug for Download {
     }
 }
 
-/// A download as [`Read`], for a thread that may block.
+/// A download as blocking [`Read`].
 ///
-/// Reading on a thread that drives the runtime panics; use `spawn_blocking` or a thread of its own.
-/// Errors carry the [`StoreError`], to be had back with `downcast`.
+/// Panics on a thread that drives the runtime; use `spawn_blocking` or a separate thread. Errors wrap
+/// the [`StoreError`]; `downcast` returns it.
 #[derive(Debug)]
 pub struct DownloadReader {
     download: Download,
@@ -135,7 +135,7 @@ pub struct DownloadReader {
 }
 
 impl DownloadReader {
-    /// Bytes in the object.
+    /// Size of the object in bytes.
     pub fn size(&self) -> u64 {
         self.download.size()
     }
@@ -147,6 +147,7 @@ impl Read for DownloadReader {
             return Ok(0);
         }
         while self.current.is_empty() {
+            // Free the consumed part before waiting for the next, to stay within the memory limit.
             self.current = Bytes::new();
             let runtime = self.download.runtime.clone();
             match runtime.block_on(self.download.next_part()) {
@@ -160,7 +161,7 @@ impl Read for DownloadReader {
     }
 }
 
-/// Fetches one range completely, going on from the byte reached after every fault.
+/// Fetches one complete range; resumes at the byte reached after a fault.
 async fn fetch_range(
     store: Arc<StoreInner>,
     object: Arc<ObjectInfo>,
@@ -183,7 +184,7 @@ async fn fetch_range(
                     found,
                 });
             }
-            // Some stores say so too when the object is gone, which is another thing.
+            // Some stores also answer 412 for a deleted object; `head` then returns the not-found error.
             AttemptError::Remote(object_store::Error::Precondition { .. }) => {
                 let (expected, found) =
                     (describe_version(&object), describe_version(&store.head(&object.key).await?));
@@ -198,11 +199,11 @@ async fn fetch_range(
         attempts
             .wait_before_retry(fault)
             .await
-            .map_err(|gave_up| gave_up.into_store_error(StoreOperation::Read, place()))?;
+            .map_err(|exhausted| exhausted.into_store_error(StoreOperation::Read, place()))?;
     }
 }
 
-/// One attempt at what is still missing of `range`.
+/// One attempt to read the missing bytes of `range`.
 async fn try_fetch_range(
     store: &StoreInner,
     object: &ObjectInfo,
@@ -216,13 +217,14 @@ async fn try_fetch_range(
         .backend
         .read(&object.key, missing, object.etag.as_deref());
     let mut body = attempts.with_stall_timeout(read).await?;
+    // Local reads take no etag, and a server may ignore If-Match.
     if body.object.size != object.size || body.object.etag != object.etag {
         return Err(AttemptError::Replaced {
             found: describe_version(&body.object),
         });
     }
     if bytes.capacity() == 0 {
-        // The store confirmed the size, and ranges are at most one part long.
+        // Safe to allocate: the store confirmed the size, and a range is at most one part.
         bytes.reserve(usize::try_from(expected).unwrap_or(0));
     }
     while let Some(chunk) = attempts.with_stall_timeout(body.chunks.try_next()).await? {

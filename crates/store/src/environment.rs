@@ -1,24 +1,24 @@
-//! The variables of a process, captured once.
+//! Environment variables of the process, captured once.
 //!
-//! Credential lookup depends on many variables. They are read in one place and handed on as a value,
-//! so that two stores of one process can differ and a test never touches the ambient environment.
+//! Credential lookup reads many variables. Passing them as a value lets two stores of one process use
+//! different variables, and lets tests run without changing the process environment.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A set of environment variables. `Debug` shows names only: values may be secrets.
+/// A set of environment variables. `Debug` prints names only, because values may be secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables of this process. Those that are not UTF-8 are left out: no lookup uses them.
+    /// Captures the variables of this process; omits those that are not UTF-8.
     pub fn from_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
     }
 
-    /// The value of `name`; an empty variable counts as unset.
+    /// The value of `name`; `None` if unset or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .get(name)

@@ -1,4 +1,4 @@
-//! What can go wrong while talking to a store, and what to do about it.
+//! Errors of store operations, classified by what the caller should do.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,25 +12,25 @@ use object_store::client::HttpError;
 use crate::config::StorageProvider;
 use crate::connector::HttpStatusError;
 
-/// What a caller should do about an error.
+/// How a caller should handle an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// Try again later; nothing is wrong with the request.
+    /// The request is valid; retry it later.
     Transient,
-    /// The object, container or folder is not there.
+    /// The object, container or folder does not exist.
     NotFound,
-    /// The credentials do not allow it.
+    /// The credentials do not permit the operation.
     Denied,
-    /// Something is there already and must not be overwritten.
+    /// A create-only write found an existing object.
     Exists,
-    /// The store answered something that contradicts itself: stop and look.
+    /// The store returned inconsistent data. Stop; an operator must investigate.
     Corrupt,
-    /// The request or configuration is wrong; trying again gives the same answer.
+    /// The request or configuration is invalid; a retry fails the same way.
     Invalid,
 }
 
 impl ErrorClass {
-    /// The name used in metric labels and reports.
+    /// The value used in metric labels and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -43,10 +43,10 @@ impl ErrorClass {
     }
 }
 
-/// An object or folder, as a person would look it up.
+/// The location of an object or folder: provider, container and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectLocation {
-    /// Who keeps it.
+    /// Storage provider.
     pub provider: StorageProvider,
     /// Bucket, blob container or directory.
     pub container: Arc<str>,
@@ -60,13 +60,13 @@ impl fmt::Display for ObjectLocation {
     }
 }
 
-/// The operation that was under way.
+/// The store operation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreOperation {
     /// Listing a folder.
     List,
-    /// Asking for size and version of an object.
+    /// Reading size and version of an object.
     Head,
     /// Reading bytes of an object.
     Read,
@@ -76,9 +76,9 @@ pub enum StoreOperation {
     BeginUpload,
     /// Sending one part.
     UploadPart,
-    /// Turning parts into an object.
+    /// Combining the uploaded parts into an object.
     CompleteUpload,
-    /// Throwing parts away.
+    /// Discarding the uploaded parts.
     AbortUpload,
     /// Deleting an object.
     Delete,
@@ -91,95 +91,95 @@ impl fmt::Display for StoreOperation {
             Self::Head => "look up",
             Self::Read => "read",
             Self::Put => "write",
-            Self::BeginUpload => "begin the upload of",
-            Self::UploadPart => "upload a part of",
-            Self::CompleteUpload => "complete the upload of",
-            Self::AbortUpload => "abort the upload of",
+            Self::BeginUpload => "start upload of",
+            Self::UploadPart => "upload part of",
+            Self::CompleteUpload => "complete upload of",
+            Self::AbortUpload => "abort upload of",
             Self::Delete => "delete",
         })
     }
 }
 
-/// An operation on a store that did not succeed. Names the object; answers [`StoreError::class`].
+/// A failed store operation. Names the object; [`StoreError::class`] determines how to handle it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store refused, did not answer, or kept failing until the retry deadline.
-    #[error("{step} {place}: gave up after {attempts} attempts in {elapsed:.1?}")]
+    /// The store rejected the request, or it kept failing until the retry timeout.
+    #[error("{step} {place}: failed after {attempts} attempt(s) in {elapsed:.1?}")]
     Request {
-        /// What was attempted.
+        /// The operation.
         step: StoreOperation,
-        /// On what.
+        /// The object or folder.
         place: ObjectLocation,
-        /// How many times.
+        /// Number of attempts, at least 1.
         attempts: u32,
-        /// For how long.
+        /// Time from the first attempt to the last failure.
         elapsed: Duration,
-        /// The last failure.
+        /// The failure of the last attempt.
         source: Box<AttemptError>,
     },
-    /// Create-only: an object of that name is there, and it is not ours.
-    #[error("{place} exists already")]
+    /// A create-only write found an object with the same key and other content.
+    #[error("create {place}: object already exists")]
     AlreadyExists {
-        /// The object in the way.
+        /// The existing object.
         place: ObjectLocation,
     },
     /// The object was replaced while it was read.
-    #[error("{place} changed while it was read: began with {expected}, now {found}")]
+    #[error("read {place}: object changed during the read: expected {expected}, found {found}")]
     Changed {
         /// The object.
         place: ObjectLocation,
-        /// Version and size at the beginning.
+        /// Version and size at the start of the read.
         expected: String,
-        /// Version and size seen later.
+        /// Version and size observed later.
         found: String,
     },
-    /// The object has another size than the catalogue or the upload says.
-    #[error("{place} holds {found} bytes, expected {expected}")]
+    /// The size of the object differs from the catalogue or from the bytes uploaded.
+    #[error("{place}: size mismatch: expected {expected} bytes, store reports {found}")]
     SizeMismatch {
         /// The object.
         place: ObjectLocation,
-        /// Bytes expected.
+        /// Expected size in bytes.
         expected: u64,
-        /// Bytes the store reports.
+        /// Size in bytes that the store reports.
         found: u64,
     },
-    /// The object is too large to be held in memory.
-    #[error("{place} holds {found} bytes, more than the {limit} allowed here")]
+    /// The object exceeds the caller's limit for reading into memory.
+    #[error("read {place}: {found} bytes exceed the limit of {limit} bytes")]
     TooLarge {
         /// The object.
         place: ObjectLocation,
-        /// Bytes the store reports.
+        /// Size in bytes that the store reports.
         found: u64,
-        /// Bytes allowed.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// The key cannot name an object.
-    #[error("{place} is not a usable key: {reason}")]
+    /// The key is not portable across stores or leaves the container.
+    #[error("{place}: invalid key: {reason}")]
     InvalidKey {
         /// The key as given.
         place: ObjectLocation,
-        /// What is wrong with it.
+        /// The rule that the key breaks.
         reason: &'static str,
     },
-    /// The upload failed or was abandoned before; it can only be aborted.
-    #[error("the upload of {place} failed before and takes no more data")]
+    /// The upload failed or was dropped earlier; it can only be aborted.
+    #[error("upload {place}: upload is closed after an earlier failure")]
     Closed {
         /// The object being uploaded.
         place: ObjectLocation,
     },
     /// A background task was cancelled or panicked.
-    #[error("a transfer task of {place} ended early")]
+    #[error("transfer {place}: background task was cancelled or panicked")]
     TaskFailed {
         /// The object being transferred.
         place: ObjectLocation,
-        /// How the task ended.
+        /// Cancellation or panic of the task.
         source: tokio::task::JoinError,
     },
 }
 
 impl StoreError {
-    /// What to do about it.
+    /// How the caller should handle the error.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Request { source, .. } => source.class(),
@@ -191,7 +191,7 @@ impl StoreError {
         }
     }
 
-    /// The object or folder concerned.
+    /// The object or folder of the failed operation.
     pub fn location(&self) -> &ObjectLocation {
         match self {
             Self::Request { place, .. }
@@ -205,7 +205,7 @@ impl StoreError {
         }
     }
 
-    /// The same error for code that reads and writes through `std::io`; `downcast` gets it back.
+    /// Wraps the error for code that uses `std::io`; `downcast` returns the [`StoreError`].
     pub fn into_io_error(self) -> io::Error {
         let kind = match self.class() {
             ErrorClass::Transient => io::ErrorKind::TimedOut,
@@ -219,49 +219,49 @@ impl StoreError {
     }
 }
 
-/// One failed attempt.
+/// The failure of one attempt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttemptError {
-    /// The client library or the server said no.
+    /// The client library or the server returned an error.
     #[error(transparent)]
     Remote(#[from] object_store::Error),
-    /// The local file system said no.
-    #[error("file {}", path.display())]
+    /// A local file operation failed.
+    #[error("access file {}", path.display())]
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// No answer, or no further byte, in time.
-    #[error("nothing happened for {after:.1?}")]
+    /// No response, or no further bytes of a body, within the timeout.
+    #[error("no data received for {after:.1?}")]
     Stalled {
-        /// How long was waited.
+        /// The timeout that expired.
         after: Duration,
     },
-    /// The body ended early.
-    #[error("the body ended after {found} of {expected} bytes")]
+    /// The response body is shorter than the requested range.
+    #[error("response body ended after {found} of {expected} bytes")]
     BodyTooShort {
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: u64,
         /// Bytes received.
         found: u64,
     },
-    /// The body went on too long.
-    #[error("the body is longer than the {expected} bytes asked for")]
+    /// The response body is longer than the requested range.
+    #[error("response body is longer than the requested {expected} bytes")]
     BodyTooLong {
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: u64,
     },
-    /// The answer describes another version of the object than the one being read.
-    #[error("the object is now {found}")]
+    /// The response is of another version of the object than the pinned one.
+    #[error("object was replaced by {found}")]
     Replaced {
-        /// Version and size in the answer.
+        /// Version and size in the response.
         found: String,
     },
-    /// The background thread of a file operation ended early.
-    #[error("a file operation was cancelled")]
+    /// The background thread of a file operation was cancelled or panicked.
+    #[error("file operation was cancelled")]
     Cancelled,
 }
 
@@ -273,7 +273,7 @@ impl AttemptError {
         }
     }
 
-    /// Whether the server says that it does not know this kind of request.
+    /// Whether the server answered 501 Not Implemented.
     pub(crate) fn is_unimplemented(&self) -> bool {
         let mut next: Option<&(dyn StdError + 'static)> = Some(self);
         while let Some(cause) = next {
@@ -285,7 +285,7 @@ impl AttemptError {
         false
     }
 
-    /// What to do about it.
+    /// How the caller should handle the failure.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Remote(error) => classify_remote_error(error),
@@ -302,6 +302,7 @@ fn classify_io_error(error: &io::Error) -> ErrorClass {
         io::ErrorKind::NotFound => ErrorClass::NotFound,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorClass::Denied,
         io::ErrorKind::AlreadyExists => ErrorClass::Exists,
+        // ESTALE: an NFS server restarted; the next open gets a new handle.
         io::ErrorKind::Interrupted
         | io::ErrorKind::TimedOut
         | io::ErrorKind::StaleNetworkFileHandle => ErrorClass::Transient,
@@ -321,7 +322,7 @@ fn classify_remote_error(error: &object_store::Error) -> ErrorClass {
     }
 }
 
-/// Looks for the reason at the bottom of a chain that its wrappers do not reveal.
+/// Searches the source chain: `object_store` wraps every HTTP failure in `Error::Generic`.
 fn classify_generic_error(error: &(dyn StdError + 'static)) -> ErrorClass {
     let mut class = ErrorClass::Invalid;
     let mut next = Some(error);
@@ -332,11 +333,12 @@ fn classify_generic_error(error: &(dyn StdError + 'static)) -> ErrorClass {
         if let Some(error) = cause.downcast_ref::<opendal::Error>() {
             return classify_oss_error(error);
         }
+        // Retrying does not make a certificate trusted; without this check it counts as a connection failure.
         if is_untrusted_certificate(cause) {
             return ErrorClass::Invalid;
         }
         if cause.is::<HttpError>() {
-            // The connection failed; unless something below explains it, it may work next time.
+            // A connection failure is retryable unless a deeper cause is permanent.
             class = ErrorClass::Transient;
         }
         next = cause.source();
@@ -352,7 +354,7 @@ fn classify_oss_error(error: &opendal::Error) -> ErrorClass {
     }
 }
 
-/// Looks through errors wrapped in I/O errors, which hide them from the chain.
+/// Unwraps I/O errors first: `source()` of an I/O error skips the error it wraps.
 fn is_untrusted_certificate(cause: &(dyn StdError + 'static)) -> bool {
     if let Some(inner) = cause
         .downcast_ref::<io::Error>()

@@ -1,4 +1,4 @@
-//! Stores of backups: one interface over a directory, S3, Azure, Google and Alibaba.
+//! Object stores for backups: one interface over a local directory, S3, Azure, Google Cloud and Alibaba OSS.
 //!
 //! ```text
 //! flags ──► StoreConfig ─┐                     ┌─ list, head, delete
@@ -7,18 +7,18 @@
 //!  (credentials)
 //! ```
 //!
-//! **Comes in**: command line groups ([`StoreArgs`], [`SourceStoreArgs`]) and the [`Environment`], which
-//! is read once and handed over. **Goes out**: [`Object`]s, bytes, and [`StoreError`]s that name the
-//! object and answer [`StoreError::class`].
+//! **Input**: command line flags ([`StoreArgs`], [`SourceStoreArgs`]) and the [`Environment`], which is
+//! captured once. **Output**: [`Object`]s, bytes, and [`StoreError`]s that name the object and carry a
+//! [`StoreError::class`].
 //!
-//! **Holds**: every operation has a deadline and is retried with backoff while it makes sense; a
-//! transfer goes on from the byte it reached; bytes of two versions of an object never mix; sizes are
-//! verified after every upload; memory is bounded by configuration, never by the size of an object;
-//! nothing is spooled to disk; secrets never appear in `Debug` or `Display` output.
+//! **Invariants**: every operation has a deadline; transient failures are retried with backoff; a
+//! download resumes at the byte it reached; bytes of two versions of an object never mix; the size is
+//! verified after every upload; memory is bounded by configuration, not by object size; transfers use
+//! no temporary files; secrets never appear in `Debug` or `Display` output.
 //!
-//! **Does not do**: know what a snapshot is. Names, chains and retention are the archive's.
+//! **Out of scope**: snapshot names, chains and retention; see the archive crate.
 //!
-//! **After a crash**: an object is there whole or not at all.
+//! **After a crash**: an object is either complete or absent.
 
 pub mod args;
 mod backend;

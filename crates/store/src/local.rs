@@ -1,11 +1,12 @@
 //! Provider `Local`: objects are files below a directory.
 //!
-//! **Holds**: directories are 0700 and files 0600, whatever the umask. A file appears under its name
-//! whole and synced, or not at all: it is written under a name that no listing shows, synced, linked
-//! or renamed, and the directory is synced. Create-only is decided by the file system, atomically.
+//! **Invariants**: directories have mode 0700 and files 0600, regardless of the umask. A file appears
+//! under its name complete and synced, or not at all: it is written under a hidden name that listings
+//! skip, synced, then linked or renamed, and the directory is synced. The file system enforces
+//! create-only atomically.
 //!
-//! **After a crash**: a leftover with a hidden name may remain; uploads into the same directory
-//! remove it once it has been untouched for a day.
+//! **After a crash**: a hidden temporary file may remain. An upload into the same directory removes it
+//! once it is a day old.
 //!
 //! All functions block; [`crate::backend`] runs them on the blocking pool.
 
@@ -24,20 +25,20 @@ use crate::backend::WriteMode;
 use crate::error::AttemptError;
 use crate::store::ObjectInfo;
 
-/// What the names of unfinished files start with.
+/// Name prefix of unfinished files.
 const UNFINISHED_PREFIX: &str = ".mainstay-upload-";
-/// An unfinished file nobody has written to for this long belongs to a process that is gone.
+/// Age after which an unfinished file belongs to a terminated process.
 const ABANDONED_AFTER: Duration = Duration::from_hours(24);
-/// Deeper folders than this are not backups.
+/// Maximum folder depth of a listing; backups are never nested deeper.
 const MAX_DEPTH: usize = 32;
 
-/// The directory that plays the bucket.
+/// The directory that serves as the container.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     root: PathBuf,
 }
 
-/// A file being written, invisible until it is published.
+/// A file being written, hidden until it is published.
 #[derive(Debug)]
 pub(crate) struct UnfinishedFile {
     file: NamedTempFile,
@@ -45,14 +46,14 @@ pub(crate) struct UnfinishedFile {
 }
 
 impl Directory {
-    /// The directory `container` below `home`; `None` if the name would lead elsewhere.
+    /// The directory `container` below `home`; `None` if the name leaves `home`.
     pub(crate) fn new_below(home: &Path, container: &str) -> Option<Self> {
-        let inside = Path::new(container);
-        let stays = inside
+        let relative = Path::new(container);
+        let stays = relative
             .components()
             .all(|part| matches!(part, Component::Normal(_)));
         (stays && !container.is_empty()).then(|| Self {
-            root: home.join(inside),
+            root: home.join(relative),
         })
     }
 
@@ -60,7 +61,7 @@ impl Directory {
         self.root.join(key)
     }
 
-    /// All objects below `folder`, by key. An absent folder is empty.
+    /// Lists all objects below `folder`, sorted by key. A missing folder is empty.
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, AttemptError> {
         let mut found = Vec::new();
         let start = if folder.is_empty() {
@@ -76,6 +77,7 @@ impl Directory {
     fn collect_objects(&self, directory: &Path, depth: usize, found: &mut Vec<ObjectInfo>) -> Result<(), AttemptError> {
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
+            // A concurrent delete may remove a folder during the walk.
             Err(error) if is_not_found(&error) => return Ok(()),
             Err(error) => return Err(AttemptError::file(directory, error)),
         };
@@ -97,7 +99,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The object at `path`; `None` for what is gone, not a file, or has no name in UTF-8.
+    /// The object at `path`; `None` if it does not exist, is not a file, or its name is not UTF-8.
     fn read_object_info(&self, path: &Path) -> Result<Option<ObjectInfo>, AttemptError> {
         let Some(key) = path.strip_prefix(&self.root).ok().and_then(Path::to_str) else {
             return Ok(None);
@@ -119,7 +121,7 @@ impl Directory {
         }
     }
 
-    /// Reads `range` of an object and says which version it came from.
+    /// Reads `range` of an object and returns the version it belongs to.
     pub(crate) fn read(&self, key: &str, range: Range<u64>) -> Result<(ObjectInfo, Bytes), AttemptError> {
         let path = self.path(key);
         let fault = |error| AttemptError::file(&path, error);
@@ -137,7 +139,7 @@ impl Directory {
         Ok((object, bytes.into()))
     }
 
-    /// Starts a file in the directory of its final name.
+    /// Creates an unfinished file in the target directory: a rename is atomic only within a file system.
     pub(crate) fn create_unfinished(&self, key: &str) -> Result<UnfinishedFile, AttemptError> {
         let target = self.path(key);
         let parent = target.parent().unwrap_or(&self.root);
@@ -151,7 +153,7 @@ impl Directory {
         Ok(UnfinishedFile { file, target })
     }
 
-    /// Creates missing directories for this user only, durably.
+    /// Creates missing directories with mode 0700 and syncs their parents.
     fn create_directories(directory: &Path) -> Result<(), AttemptError> {
         let missing: Vec<&Path> = directory
             .ancestors()
@@ -163,6 +165,7 @@ impl Directory {
             .mode(0o700)
             .create(directory)
             .map_err(fault)?;
+        // A new directory survives a power failure only after its parent is synced.
         for created in missing {
             if let Some(parent) = created.parent() {
                 sync_directory(parent)?;
@@ -171,7 +174,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes an object; an absent one is fine.
+    /// Deletes an object; succeeds if it does not exist.
     pub(crate) fn delete(&self, key: &str) -> Result<(), AttemptError> {
         let path = self.path(key);
         match fs::remove_file(&path) {
@@ -183,19 +186,20 @@ impl Directory {
 }
 
 impl UnfinishedFile {
-    /// Puts `bytes` at `offset`; parts may come in any order.
+    /// Writes `bytes` at `offset`; parts may arrive in any order.
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), AttemptError> {
         let file = self.file.as_file();
         file.write_all_at(bytes, offset)
             .map_err(|error| AttemptError::file(self.file.path(), error))
     }
 
-    /// Makes the file durable and gives it its name.
+    /// Syncs the file and publishes it under its key.
     pub(crate) fn publish(self, mode: WriteMode) -> Result<(), AttemptError> {
         let Self { file, target } = self;
         file.as_file()
             .sync_all()
             .map_err(|error| AttemptError::file(file.path(), error))?;
+        // Sync before the rename: otherwise a power failure can leave the final name on an empty file.
         let published = match mode {
             WriteMode::Create => file.persist_noclobber(&target),
             WriteMode::Overwrite => file.persist(&target),
@@ -234,7 +238,7 @@ fn is_not_found(error: &io::Error) -> bool {
     )
 }
 
-/// A file where a folder was expected means that the object is not there.
+/// Maps `ENOTDIR` to not found: a file in place of a folder means the object does not exist.
 fn map_not_found(error: io::Error) -> io::Error {
     if is_not_found(&error) {
         io::Error::from(io::ErrorKind::NotFound)
@@ -243,7 +247,7 @@ fn map_not_found(error: io::Error) -> io::Error {
     }
 }
 
-/// Removes what crashed uploads left. Failing to is no reason to fail an upload.
+/// Removes unfinished files of crashed uploads. Errors are ignored: they must not fail the upload.
 fn remove_abandoned_files(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -255,7 +259,7 @@ fn remove_abandoned_files(directory: &Path) {
             .and_then(|metadata| metadata.modified())
             .map(|at| at.elapsed());
         if is_ours && matches!(age, Ok(Ok(age)) if age > ABANDONED_AFTER) {
-            // A second process may have been faster.
+            // Another process may have removed it already.
             let _ = fs::remove_file(entry.path());
         }
     }

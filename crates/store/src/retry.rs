@@ -1,13 +1,13 @@
-//! Trying again: exponential backoff with jitter, until a deadline that progress pushes out.
+//! Retries with exponential backoff and jitter, until a deadline that progress extends.
 //!
 //! ```text
-//! attempt → fault → transient? ──no──► give up
+//! attempt → fault → transient? ──no──► fail
 //!    ▲                  │ yes
-//!    └── jittered wait ─┴── no progress for retry_timeout? ──► give up
+//!    └── jittered wait ─┴── no progress for retry_timeout? ──► fail
 //! ```
 //!
-//! **Holds**: an operation that makes no progress ends within the retry timeout: each attempt is cut
-//! to what remains of it. A transfer that does make progress, however slowly, is never given up.
+//! **Invariants**: an operation without progress ends within the retry timeout, because each attempt is
+//! limited to the time that remains. A transfer that makes progress, however slow, continues.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use tokio::time::Instant;
 use crate::config::TransferConfig;
 use crate::error::{ErrorClass, AttemptError, ObjectLocation, StoreOperation, StoreError};
 
-/// The first pause; short, because most faults are one lost connection.
+/// Initial backoff; short, because most faults are a single lost connection.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
-/// The longest pause, so that recovery is noticed soon after an outage ends.
+/// Maximum backoff; bounds the delay after an outage ends.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// How long to wait for an answer without a body, or for the next bytes of one.
+/// Timeout for a response without a body, or for the next bytes of a body.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Deadlines shared by all operations of a store.
+/// Timeouts shared by all operations of a store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryPolicy {
     request_timeout: Duration,
@@ -43,9 +43,9 @@ impl From<&TransferConfig> for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Runs a small request until it succeeds, fails for good, or the deadline passes.
+    /// Runs a small request until it succeeds, fails permanently, or the deadline passes.
     ///
-    /// `attempt` is told how many attempts were made before it.
+    /// `attempt` receives the number of previous attempts.
     pub(crate) async fn run<T, A, F>(self, mut attempt: A) -> Result<T, RetriesExhausted>
     where
         A: FnMut(u32) -> F,
@@ -62,7 +62,7 @@ impl RetryPolicy {
     }
 }
 
-/// The state of one operation that is being tried.
+/// Retry state of one operation.
 #[derive(Debug)]
 pub(crate) struct RetryState {
     policy: RetryPolicy,
@@ -84,13 +84,13 @@ impl RetryState {
         }
     }
 
-    /// Bytes arrived: the deadline moves and the next pause is short again.
+    /// Records received data: extends the deadline and resets the backoff.
     pub(crate) fn record_progress(&mut self) {
         self.last_progress = Instant::now();
         self.backoff = INITIAL_BACKOFF;
     }
 
-    /// Waits for an answer or the next bytes, as long as silence can still mean that they come.
+    /// Waits for a response or the next bytes, at most [`STALL_TIMEOUT`].
     pub(crate) async fn with_stall_timeout<T>(
         &self,
         future: impl Future<Output = Result<T, AttemptError>>,
@@ -100,7 +100,7 @@ impl RetryState {
             .unwrap_or(Err(AttemptError::Stalled { after: STALL_TIMEOUT }))
     }
 
-    /// Waits no longer than one request with a body may take and the deadline allows.
+    /// Waits at most the request timeout, or until the deadline if that is earlier.
     pub(crate) async fn with_request_timeout<T>(
         &self,
         future: impl Future<Output = Result<T, AttemptError>>,
@@ -112,9 +112,11 @@ impl RetryState {
         }
     }
 
-    /// Counts a failed attempt and waits before the next, or says that there is none.
+    /// Counts a failed attempt and waits before the next; fails if no retry is allowed.
     pub(crate) async fn wait_before_retry(&mut self, fault: AttemptError) -> Result<(), RetriesExhausted> {
+        // Jitter spreads the retries of parallel parts after a common outage.
         let pause = self.backoff.mul_f64(rand::rng().random_range(0.5..=1.0));
+        // A pause beyond the deadline would only delay the error.
         if fault.class() != ErrorClass::Transient || self.remaining_time() <= pause {
             return Err(self.give_up(fault));
         }
@@ -124,7 +126,7 @@ impl RetryState {
         Ok(())
     }
 
-    /// Ends the operation with its last fault.
+    /// Fails the operation with its last fault.
     pub(crate) fn give_up(&self, fault: AttemptError) -> RetriesExhausted {
         RetriesExhausted {
             attempts: self.failed_attempts + 1,
@@ -140,7 +142,7 @@ impl RetryState {
     }
 }
 
-/// The last fault of an operation, and what was tried before.
+/// The last fault of a failed operation, with its attempts and duration.
 #[derive(Debug)]
 pub(crate) struct RetriesExhausted {
     pub(crate) attempts: u32,
@@ -191,36 +193,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lasting_fault_ends_before_the_deadline() {
         let started = Instant::now();
-        let gave_up = POLICY
+        let exhausted = POLICY
             .run(|_| async { Err::<(), _>(short_body_error()) })
             .await
             .unwrap_err();
-        assert!(gave_up.attempts > 5, "{gave_up:?}");
+        assert!(exhausted.attempts > 5, "{exhausted:?}");
         assert!(started.elapsed() <= POLICY.retry_timeout);
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_cut_into_requests_and_ends_at_the_deadline() {
         let started = Instant::now();
-        let gave_up = POLICY
+        let exhausted = POLICY
             .run(|_| std::future::pending::<Result<(), _>>())
             .await
             .unwrap_err();
         assert!(
-            matches!(gave_up.last_error, AttemptError::Stalled { .. }),
-            "{gave_up:?}"
+            matches!(exhausted.last_error, AttemptError::Stalled { .. }),
+            "{exhausted:?}"
         );
-        assert!((3..=4).contains(&gave_up.attempts), "{gave_up:?}");
+        assert!((3..=4).contains(&exhausted.attempts), "{exhausted:?}");
         assert!(started.elapsed() <= POLICY.retry_timeout + Duration::from_millis(1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_permanent_fault_is_tried_once() {
-        let gave_up = POLICY
+        let exhausted = POLICY
             .run(|_| async { Err::<(), _>(AttemptError::BodyTooLong { expected: 1 }) })
             .await
             .unwrap_err();
-        assert_eq!(gave_up.attempts, 1);
+        assert_eq!(exhausted.attempts, 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,26 +1,26 @@
-//! Values that must never be printed.
+//! Values that must never be logged.
 
 use std::fmt;
 
-/// A credential: readable by code that asks for it, invisible in `Debug` output.
+/// A credential whose `Debug` output hides the value.
 ///
-/// There is no `Display`, no `Serialize` and no `Deref`; [`Secret::expose`] is the only way out, so
-/// every use can be found by its name.
+/// It has no `Display`, `Serialize` or `Deref`: [`Secret::expose`] is the only access, so every use can
+/// be found by searching for that name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes ownership of a value that must stay out of logs.
+    /// Wraps a value that must not be logged.
     pub fn new(value: impl Into<String>) -> Self {
         Self(value.into())
     }
 
-    /// The value itself, for the client that signs requests with it.
+    /// The value in clear text, for the client that signs requests with it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether nothing is in it.
+    /// Whether the value is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

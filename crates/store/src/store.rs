@@ -1,6 +1,6 @@
-//! The store: a client, a prefix, deadlines.
+//! An open store: client, prefix and timeouts.
 //!
-//! Keys are complete keys inside the container; [`SnapStore::key`] puts the prefix in front.
+//! Keys are complete keys inside the container; [`SnapStore::key`] prepends the prefix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::provider::{self, StoreOpenError};
 use crate::retry::{RetryState, RetryPolicy};
 use crate::upload::{Upload, UploadOptions};
 
-/// An object as a listing shows it.
+/// Metadata of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
     /// Complete key inside the container.
     pub key: String,
     /// Size in bytes.
     pub size: u64,
-    /// When the store received it.
+    /// Last modification time according to the store.
     pub last_modified: Timestamp,
-    /// The store's name for this version of the content, when it has one.
+    /// Version of the content; `None` if the store reports none.
     pub etag: Option<String>,
 }
 
-/// A store that is open. Cheap to clone; clones share connections.
+/// An open store. Cheap to clone; clones share connections.
 ///
-/// Every operation has a deadline, is retried while that makes sense, and may be dropped at any
-/// await: nothing half-done becomes visible.
+/// Every operation has a deadline and retries transient failures. Dropping a future at any await point
+/// leaves no partial object visible.
 #[derive(Clone)]
 pub struct SnapStore(pub(crate) Arc<StoreInner>);
 
@@ -52,11 +52,11 @@ pub(crate) struct StoreInner {
 }
 
 impl SnapStore {
-    /// Reads credentials and builds the client; nothing is sent yet.
+    /// Reads credentials and builds the client; sends no request.
     ///
-    /// Reads a few small files, so long-running programs call it on the blocking pool.
+    /// Blocks on reading a few small files: call it on the blocking pool in async code.
     pub fn open(config: &StoreConfig, env: &Environment) -> Result<Self, StoreOpenError> {
-        // Taken first: files replaced while they are read count as changed afterwards.
+        // Taken before the files are read: a file replaced during the read then counts as changed.
         let credential_fingerprint = credentials::fingerprint_credentials(env, config.role, config.provider);
         let backend = provider::open_backend(config, env)?;
         Ok(Self(Arc::new(StoreInner {
@@ -72,7 +72,7 @@ impl SnapStore {
         })))
     }
 
-    /// Who keeps the objects.
+    /// Storage provider.
     pub fn provider(&self) -> StorageProvider {
         self.0.provider
     }
@@ -82,7 +82,7 @@ impl SnapStore {
         &self.0.container
     }
 
-    /// The folder of the backups, without slashes at its ends.
+    /// Folder of the backups, without leading or trailing slash.
     pub fn prefix(&self) -> &str {
         &self.0.prefix
     }
@@ -96,25 +96,25 @@ impl SnapStore {
         }
     }
 
-    /// State of the credential files when the store was opened.
+    /// Fingerprint of the credential files when the store was opened.
     pub fn credential_fingerprint(&self) -> &CredentialFingerprint {
         &self.0.credential_fingerprint
     }
 
-    /// Whether a credential file was replaced since; then [`SnapStore::reopen`] is due.
+    /// Whether a credential file changed since the store was opened; call [`SnapStore::reopen`] then.
     pub fn has_changed_credentials(&self) -> bool {
         let now = credentials::fingerprint_credentials(&self.0.env, self.0.config.role, self.0.provider);
         now != self.0.credential_fingerprint
     }
 
-    /// The same store with credentials as they are now. Transfers under way keep the old ones.
+    /// Opens the store again with the current credentials. Running transfers keep the old ones.
     pub fn reopen(&self) -> Result<Self, StoreOpenError> {
         Self::open(&self.0.config, &self.0.env)
     }
 
-    /// All objects below `folder`, by key; exactly that folder, never a sibling it is a prefix of.
+    /// Lists all objects below `folder`, sorted by key. Excludes siblings whose names start with `folder`.
     ///
-    /// A listing that breaks off is taken up after the last key received.
+    /// An interrupted listing resumes after the last key received.
     pub async fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         let folder = folder.trim_matches('/');
         if !folder.is_empty() {
@@ -133,12 +133,12 @@ impl SnapStore {
                 Err(fault) => attempts
                     .wait_before_retry(fault)
                     .await
-                    .map_err(|gave_up| gave_up.into_store_error(StoreOperation::List, self.0.location(folder)))?,
+                    .map_err(|exhausted| exhausted.into_store_error(StoreOperation::List, self.0.location(folder)))?,
             }
         }
         found.sort_by(|a, b| a.key.cmp(&b.key));
         found.dedup_by(|a, b| a.key == b.key);
-        // Some stores show a folder as an empty object of its own name.
+        // Some stores list a folder as an empty object with the folder's name.
         found.retain(|object| object.key != folder);
         Ok(found)
     }
@@ -149,14 +149,14 @@ impl SnapStore {
         self.0.head(key).await
     }
 
-    /// Deletes an object; one that is not there counts as deleted.
+    /// Deletes an object; succeeds if it does not exist.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         self.0.validate_key(key)?;
         let outcome = self.0.retry_policy.run(|_| self.0.backend.delete(key)).await;
-        outcome.map_err(|gave_up| gave_up.into_store_error(StoreOperation::Delete, self.0.location(key)))
+        outcome.map_err(|exhausted| exhausted.into_store_error(StoreOperation::Delete, self.0.location(key)))
     }
 
-    /// A whole object in memory, if it is no larger than `limit_bytes`.
+    /// Reads a complete object into memory; fails if it is larger than `limit_bytes`.
     pub async fn get_bytes(&self, key: &str, limit_bytes: u64) -> Result<Bytes, StoreError> {
         let mut download = self.download(key, None).await?;
         let found = download.size();
@@ -175,15 +175,15 @@ impl SnapStore {
         Ok(bytes.freeze())
     }
 
-    /// Starts downloading an object; parts are on their way when this returns.
+    /// Starts the download of an object; range requests are already running on return.
     ///
-    /// `size` is what a catalogue says; a store that says otherwise is an error.
+    /// `size` is the expected size in bytes, if known; another size in the store is an error.
     pub async fn download(&self, key: &str, size: Option<u64>) -> Result<Download, StoreError> {
         self.download_with_budget(key, size, DOWNLOAD_BUDGET_BYTES).await
     }
 
-    /// As [`Self::download`], holding no more than about `budget_bytes` in memory: for callers that
-    /// read several objects at once.
+    /// Like [`Self::download`], with at most about `budget_bytes` in memory, for callers that read several
+    /// objects in parallel.
     pub async fn download_with_budget(
         &self,
         key: &str,
@@ -203,9 +203,9 @@ impl SnapStore {
         Ok(Download::start(Arc::clone(&self.0), object, budget_bytes))
     }
 
-    /// Starts an upload. Nothing is sent before there is a part to send.
+    /// Starts an upload. The first request is sent when a part is full or the upload finishes.
     ///
-    /// Must be called inside a runtime, which [`Upload`] keeps using.
+    /// Must be called inside a Tokio runtime, which [`Upload`] keeps using.
     pub fn upload(&self, key: &str, options: UploadOptions) -> Result<Upload, StoreError> {
         self.0.validate_key(key)?;
         Ok(Upload::new(Arc::clone(&self.0), key.to_owned(), options))
@@ -231,16 +231,16 @@ impl StoreInner {
         }
     }
 
-    /// Refuses keys that mean different things to different stores, or leave the container.
+    /// Rejects keys that stores interpret differently, or that leave the container.
     fn validate_key(&self, key: &str) -> Result<(), StoreError> {
         let reason = if key.is_empty() {
-            "it is empty"
+            "must not be empty"
         } else if key.len() > 1024 {
-            "it is longer than 1024 bytes"
+            "must be at most 1024 bytes long"
         } else if key.chars().any(char::is_control) {
-            "it contains a control character"
+            "must not contain control characters"
         } else if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            "it has an empty, `.` or `..` segment"
+            "must not contain an empty, `.` or `..` segment"
         } else {
             return Ok(());
         };
@@ -252,10 +252,10 @@ impl StoreInner {
 
     pub(crate) async fn head(&self, key: &str) -> Result<ObjectInfo, StoreError> {
         let outcome = self.retry_policy.run(|_| self.backend.head(key)).await;
-        outcome.map_err(|gave_up| gave_up.into_store_error(StoreOperation::Head, self.location(key)))
+        outcome.map_err(|exhausted| exhausted.into_store_error(StoreOperation::Head, self.location(key)))
     }
 
-    /// Appends to `found` until the listing ends or breaks off.
+    /// Appends to `found` until the listing ends or fails.
     async fn continue_list(
         &self,
         folder: &str,
@@ -273,8 +273,8 @@ impl StoreInner {
 
     /// Writes a small object in one request.
     ///
-    /// When an answer is lost, the next attempt may find the object we wrote ourselves: with
-    /// create-only, an object in the way is compared with ours before it is called an obstacle.
+    /// If a response is lost, a create-only retry finds the object that the first attempt wrote. An existing
+    /// object is therefore compared with `bytes` before it counts as a conflict.
     pub(crate) async fn put_object(&self, key: &str, bytes: Bytes, mode: WriteMode) -> Result<(), StoreError> {
         let mut attempts = RetryState::new(self.retry_policy);
         let mut is_repeat = false;
@@ -287,6 +287,7 @@ impl StoreInner {
             let fault = match (mode, fault.class()) {
                 (WriteMode::Create, ErrorClass::Exists) => match self.inspect_existing(key, &bytes).await? {
                     ExistingObject::Identical if is_repeat => return Ok(()),
+                    // A transient fault, so that the write is retried.
                     ExistingObject::Gone => AttemptError::BodyTooShort {
                         expected: 1,
                         found: 0,
@@ -303,15 +304,15 @@ impl StoreInner {
             attempts
                 .wait_before_retry(fault)
                 .await
-                .map_err(|gave_up| gave_up.into_store_error(StoreOperation::Put, self.location(key)))?;
+                .map_err(|exhausted| exhausted.into_store_error(StoreOperation::Put, self.location(key)))?;
         }
     }
 
-    /// What is in the way of a create-only write.
+    /// Compares the object that blocks a create-only write with `ours`.
     async fn inspect_existing(&self, key: &str, ours: &[u8]) -> Result<ExistingObject, StoreError> {
         let object = match self.head(key).await {
             Ok(object) => object,
-            // A conflict with a writer that failed, or a delete: nothing is there now.
+            // The conflicting writer failed, or the object was deleted since.
             Err(error) if error.class() == ErrorClass::NotFound => return Ok(ExistingObject::Gone),
             Err(error) => return Err(error),
         };
@@ -336,12 +337,12 @@ impl StoreInner {
         match theirs {
             Ok(theirs) if theirs == ours => Ok(ExistingObject::Identical),
             Ok(_) => Ok(ExistingObject::Different),
-            Err(gave_up) => Err(gave_up.into_store_error(StoreOperation::Read, self.location(key))),
+            Err(exhausted) => Err(exhausted.into_store_error(StoreOperation::Read, self.location(key))),
         }
     }
 }
 
-/// See [`Inner::inspect_existing`].
+/// The object found by [`Inner::inspect_existing`].
 enum ExistingObject {
     Gone,
     Identical,

@@ -1,4 +1,4 @@
-//! Writing an object of unknown length: in one request if it is small, in parallel parts if not.
+//! Uploads an object of unknown length: in one request if it is small, otherwise in parallel parts.
 //!
 //! ```text
 //! write ─► buffer ─full─► begin once ─► N part tasks ─┐
@@ -6,17 +6,16 @@
 //!            └─finish, never full─► one put ──────────┘
 //! ```
 //!
-//! **Holds**: N parts in flight and one being filled are all the memory used. Nothing is visible
-//! before [`Upload::finish`]; dropping an upload aborts it.
+//! **Invariants**: memory use is N parts in flight plus one being filled. No object is visible before
+//! [`Upload::finish`]; dropping an upload aborts it.
 //!
-//! **Create-only**: single writes and files are decided by the store, atomically. No store lets its
-//! multipart completion depend on the key being free through this client, so large objects are
-//! checked right before completion; two writers that complete the same key within that moment are
-//! both told that they succeeded, and the later one stays. Names of snapshots carry revision and
-//! time, so that two writers of one key hold the same data.
+//! **Create-only**: the store enforces it atomically for single writes and local files. The client has no
+//! conditional multipart completion, so existence is checked right before completion. If two writers
+//! complete the same key in that window, both succeed and the later one remains. Snapshot names contain
+//! revision and time, so two writers of one key hold the same data.
 //!
-//! **After a crash**: no object. Parts of S3 and GCS uploads stay until a lifecycle rule of the
-//! bucket removes them; Azure forgets them after a week.
+//! **After a crash**: no object. Parts of S3 and GCS uploads remain until a lifecycle rule of the bucket
+//! removes them; Azure deletes them after a week.
 
 mod part;
 mod writer;
@@ -36,19 +35,19 @@ use crate::error::{ErrorClass, StoreOperation, StoreError};
 use crate::retry::RetryState;
 use crate::store::{StoreInner, ObjectInfo};
 
-/// Parts grow after this many, so that no object hits the ten thousand parts a store allows: with the
-/// smallest part, memory stays at its minimum up to 12 GiB and the end is beyond 180 GiB.
+/// The part size doubles after this many parts, because stores allow at most 10 000 parts per object.
+/// With the smallest part size, memory use is minimal up to 12 GiB and the limit is above 180 GiB.
 const PARTS_PER_PART_SIZE: usize = 2_500;
 
-/// How an object is to be written.
+/// Options of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UploadOptions {
-    /// Refuse to replace an object of the same name.
+    /// Fail if an object with the same key exists.
     pub if_absent: bool,
 }
 
 impl UploadOptions {
-    /// Refuse to replace an object of the same name.
+    /// Fail if an object with the same key exists.
     pub fn create_only() -> Self {
         Self { if_absent: true }
     }
@@ -65,12 +64,12 @@ impl UploadOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UploadState {
     Open,
-    /// A call was abandoned or failed in the middle: what was sent is not known.
+    /// A call failed or was cancelled: the number of bytes sent is unknown.
     Broken,
     Finished,
 }
 
-/// An object being written. Dropping it aborts the upload in the background.
+/// An object being uploaded. Dropping it aborts the upload in the background.
 pub struct Upload {
     store: Arc<StoreInner>,
     key: String,
@@ -80,8 +79,8 @@ pub struct Upload {
     next_part_index: usize,
     session: Option<Arc<UploadSession>>,
     tasks: JoinSet<Result<SentPart, StoreError>>,
-    /// Buffers of parts that were sent, to be filled again: allocating megabytes over and over, on whichever thread,
-    /// leaves a heap of holes.
+    /// Buffers of sent parts, for reuse: repeated allocation of megabytes on different threads fragments
+    /// the heap.
     spare_buffers: Vec<Vec<u8>>,
     completed_parts: Vec<(usize, PartId)>,
     state: UploadState,
@@ -106,20 +105,20 @@ impl Upload {
         }
     }
 
-    /// The key being written.
+    /// The key of the object.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Parts of a multipart upload that were sent so far; none for an object that fits into one request.
+    /// Number of parts started so far; 0 for an object that fits into one request.
     pub fn part_count(&self) -> usize {
         self.next_part_index
     }
 
-    /// Takes the next bytes. Returns when they are buffered; waits while too many parts are under way.
+    /// Appends bytes. Returns when they are buffered; waits while the maximum number of parts is in flight.
     ///
-    /// After an error, or when the future was dropped before it finished, only [`Upload::abort`] is
-    /// left.
+    /// After an error, or after the future was dropped before completion, only [`Upload::abort`] is
+    /// allowed.
     pub async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         self.ensure_open()?;
         while !bytes.is_empty() {
@@ -156,7 +155,7 @@ impl Upload {
         self.buffer.len() >= self.part_bytes()
     }
 
-    /// Copies what fits into the part being filled.
+    /// Copies as many bytes as fit into the current part and returns their number.
     fn fill_buffer(&mut self, bytes: &[u8]) -> usize {
         let room = self.part_bytes().saturating_sub(self.buffer.len());
         let taken = &bytes[..room.min(bytes.len())];
@@ -165,7 +164,7 @@ impl Upload {
         }
         let needed = self.buffer.len() + taken.len();
         if needed > self.buffer.capacity() {
-            // Doubles like a vector does, but never beyond the part: that is the memory promised.
+            // Doubles like `Vec`, but not beyond the part size, which is the memory limit.
             let capacity = needed
                 .max(self.buffer.capacity() * 2)
                 .min(self.part_bytes());
@@ -175,8 +174,9 @@ impl Upload {
         taken.len()
     }
 
-    /// Hands the buffer to a task, as soon as one may start.
+    /// Sends the buffer as a part, once fewer than the maximum are in flight.
     async fn send_buffer(&mut self) -> Result<(), StoreError> {
+        // Reset at the end: if the caller drops this future, the upload stays broken.
         self.state = UploadState::Broken;
         let session = self.begin_session().await?;
         while self.tasks.len() >= usize::from(self.store.transfer.parallel_uploads.max(1)) {
@@ -199,13 +199,13 @@ impl Upload {
         if let Some(session) = &self.session {
             return Ok(Arc::clone(session));
         }
-        let begun = self
+        let started = self
             .store
             .retry_policy
             .run(|_| self.store.backend.begin_upload(&self.key))
             .await;
         let session =
-            begun.map_err(|gave_up| gave_up.into_store_error(StoreOperation::BeginUpload, self.store.location(&self.key)))?;
+            started.map_err(|exhausted| exhausted.into_store_error(StoreOperation::BeginUpload, self.store.location(&self.key)))?;
         Ok(Arc::clone(self.session.insert(Arc::new(session))))
     }
 
@@ -215,6 +215,7 @@ impl Upload {
             Some(Ok(outcome)) => {
                 let sent = outcome?;
                 self.completed_parts.push((sent.index, sent.id));
+                // The HTTP client may still hold a reference to the bytes of a cancelled attempt.
                 if sent.bytes.is_unique() {
                     let mut buffer = Vec::from(sent.bytes);
                     buffer.clear();
@@ -229,9 +230,9 @@ impl Upload {
         }
     }
 
-    /// Makes the object visible and checks that the store has all of it.
+    /// Makes the object visible and verifies its size.
     ///
-    /// On an error nothing is left behind, except when the answer to the last request was lost.
+    /// After an error no object remains, unless the last response was lost or the size check itself failed.
     pub async fn finish(mut self) -> Result<ObjectInfo, StoreError> {
         self.ensure_open()?;
         self.state = UploadState::Broken;
@@ -244,7 +245,7 @@ impl Upload {
             Some(_) => self.complete(total).await,
         };
         if let Err(error) = outcome {
-            // The first error is the one to report; an upload that cannot be aborted expires.
+            // Report the first error; an upload that cannot be aborted expires in the store.
             let _ = self.abort_session().await;
             return Err(error);
         }
@@ -280,7 +281,7 @@ impl Upload {
         self.complete_session(&session, &parts, total).await
     }
 
-    /// Completes, knowing that an answer may be lost and the next attempt then finds no upload.
+    /// Completes the upload. If a response is lost, the retry finds no upload, so the object is checked.
     async fn complete_session(
         &self,
         session: &UploadSession,
@@ -292,7 +293,7 @@ impl Upload {
         loop {
             let complete = session.complete(parts.to_vec(), self.options.write_mode());
             let outcome = if session.is_file() {
-                // Syncing gigabytes takes as long as the disk takes, and cannot be tried again.
+                // No timeout: syncing gigabytes depends on the disk, and publishing cannot be retried.
                 complete.await
             } else {
                 attempts.with_request_timeout(complete).await
@@ -307,6 +308,7 @@ impl Upload {
                     });
                 }
                 ErrorClass::Transient => {}
+                // The first attempt succeeded and its response was lost.
                 _ if is_repeat && self.read_current_size().await? == Some(total) => return Ok(()),
                 _ => {}
             }
@@ -314,11 +316,11 @@ impl Upload {
             attempts
                 .wait_before_retry(fault)
                 .await
-                .map_err(|gave_up| gave_up.into_store_error(StoreOperation::CompleteUpload, self.store.location(&self.key)))?;
+                .map_err(|exhausted| exhausted.into_store_error(StoreOperation::CompleteUpload, self.store.location(&self.key)))?;
         }
     }
 
-    /// The size of what is under the key now.
+    /// The size of the object at the key; `None` if there is none.
     async fn read_current_size(&self) -> Result<Option<u64>, StoreError> {
         match self.store.head(&self.key).await {
             Ok(object) => Ok(Some(object.size)),
@@ -327,7 +329,7 @@ impl Upload {
         }
     }
 
-    /// Throws away what was sent. No object appears.
+    /// Discards the sent parts; no object becomes visible.
     pub async fn abort(mut self) -> Result<(), StoreError> {
         self.abort_session().await
     }
@@ -339,10 +341,10 @@ impl Upload {
             return Ok(());
         };
         let outcome = self.store.retry_policy.run(|_| session.abort()).await;
-        outcome.map_err(|gave_up| gave_up.into_store_error(StoreOperation::AbortUpload, self.store.location(&self.key)))
+        outcome.map_err(|exhausted| exhausted.into_store_error(StoreOperation::AbortUpload, self.store.location(&self.key)))
     }
 
-    /// The upload for code that writes through `std::io`, on a thread outside the runtime.
+    /// A blocking writer for code that uses `std::io`, on a thread outside the runtime.
     pub fn into_writer(self) -> UploadWriter {
         UploadWriter::new(self)
     }
@@ -360,7 +362,7 @@ impl Drop for Upload {
         };
         let patience = self.store.retry_policy;
         self.runtime.spawn(async move {
-            // Nobody is left to tell; what cannot be aborted expires.
+            // No caller to report to; an upload that cannot be aborted expires in the store.
             let _ = patience.run(|_| session.abort()).await;
         });
     }

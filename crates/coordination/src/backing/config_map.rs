@@ -1,4 +1,4 @@
-//! A document in a ConfigMap, compared by its resourceVersion.
+//! A document in a ConfigMap, with optimistic concurrency by resourceVersion.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{Backing, BackingError, DEADLINE, Edits, Document};
 
-/// A ConfigMap. Needs the verbs get, create and patch on it.
+/// A document in a ConfigMap. Requires the RBAC verbs get, create and patch on it.
 #[derive(Clone)]
 pub struct ConfigMapBacking {
     api: Api<ConfigMap>,
@@ -20,7 +20,7 @@ pub struct ConfigMapBacking {
 }
 
 impl ConfigMapBacking {
-    /// The ConfigMap of this name, which need not exist yet.
+    /// The ConfigMap may not exist yet; the first write creates it.
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
@@ -32,7 +32,7 @@ impl ConfigMapBacking {
         }
     }
 
-    /// Labels and owners it gets when it is created here.
+    /// Sets the labels and owner references used when the ConfigMap is created.
     #[must_use]
     pub fn with_metadata(mut self, metadata: ObjectMeta) -> Self {
         self.metadata = ObjectMeta {
@@ -62,7 +62,7 @@ impl ConfigMapBacking {
             .map(drop)
     }
 
-    /// A merge patch leaves what it does not name: labels, owners, entries of others.
+    /// Patches only the named entries: a merge patch keeps labels, owner references and other entries.
     async fn patch(&self, version: &str, edits: &Edits) -> Result<(), kube::Error> {
         let patch = json!({ "metadata": { "resourceVersion": version }, "data": edits });
         let params = PatchParams::default();
@@ -76,11 +76,11 @@ impl ConfigMapBacking {
 #[async_trait]
 impl Backing for ConfigMapBacking {
     async fn read(&self) -> Result<Document, BackingError> {
-        let answer = timeout(DEADLINE, self.api.get_opt(self.name())).await;
-        let answer = answer.map_err(|_| BackingError::Timeout {
+        let response = timeout(DEADLINE, self.api.get_opt(self.name())).await;
+        let response = response.map_err(|_| BackingError::Timeout {
             place: self.location(),
         })?;
-        let found = answer.map_err(|source| BackingError::Read {
+        let found = response.map_err(|source| BackingError::Read {
             place: self.location(),
             source: Box::new(source),
         })?;
@@ -91,18 +91,20 @@ impl Backing for ConfigMapBacking {
     }
 
     async fn write(&self, page: &Document, edits: &Edits) -> Result<(), BackingError> {
-        let answer = timeout(DEADLINE, async {
+        let response = timeout(DEADLINE, async {
             match &page.version {
+                // The API server answers 409 if the resourceVersion differs.
                 Some(version) => self.patch(version, edits).await,
+                // Create fails with 409 if another process created it first.
                 None => self.create(edits).await,
             }
         });
-        match answer.await {
+        match response.await {
             Err(_) => Err(BackingError::Timeout {
                 place: self.location(),
             }),
             Ok(Ok(())) => Ok(()),
-            // Not found: somebody removed it since it was read.
+            // 404 after a successful read: the ConfigMap was deleted in between, so the read is stale.
             Ok(Err(kube::Error::Api(status)))
                 if status.code == 409 || (status.code == 404 && page.version.is_some()) =>
             {

@@ -1,5 +1,5 @@
-//! A document in a file, for a machine without Kubernetes: a lock file beside it makes the comparison and the
-//! replacement one step for all processes of the machine.
+//! A document in a file, for use without Kubernetes. A lock file beside it makes compare-and-replace atomic
+//! across the processes of one machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -15,17 +15,17 @@ use tokio::time::{Instant, sleep};
 
 use super::{Backing, BackingError, DEADLINE, Edits, Document};
 
-/// A lock on the file is held for a few milliseconds at most.
+/// Poll interval for the file lock, which is held for a few milliseconds at most.
 const FILE_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A file, and beside it `<file>.lock`, which stays. The file system must honour `flock`.
+/// A document in a file. The lock file `<file>.lock` is never removed. The file system must support `flock`.
 #[derive(Clone, Debug)]
 pub struct FileBacking {
     path: PathBuf,
 }
 
 impl FileBacking {
-    /// The file of this path, which need not exist yet; its directory must.
+    /// The file may not exist yet; its directory must.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -51,7 +51,8 @@ impl FileBacking {
             })
     }
 
-    /// Locks out the other writers until the file that is returned is dropped. A process that dies lets go.
+    /// Excludes other writers until the returned file is dropped. The kernel releases the lock if the process
+    /// dies.
     async fn acquire_file_lock(&self) -> Result<File, BackingError> {
         let path = self.lock_path();
         let file = self.run_blocking(move |_| open_lock_file(&path)).await?;
@@ -83,7 +84,7 @@ impl FileBacking {
 #[async_trait]
 impl Backing for FileBacking {
     async fn read(&self) -> Result<Document, BackingError> {
-        // The file is only ever replaced as a whole, so reading needs no lock.
+        // Writers replace the file atomically, so reading needs no lock.
         self.run_blocking(|path| read_text(path).and_then(|text| build_document(path, text)))
             .await
     }
@@ -93,6 +94,7 @@ impl Backing for FileBacking {
         let (version, edits, place) = (expected.version.clone(), edits.clone(), self.location());
         self.run_blocking(move |path| {
             let found = read_text(path)?;
+            // Checked under the lock: the comparison and the replacement are one step for all processes.
             if found != version {
                 return Err(BackingError::Conflict { place });
             }
@@ -118,7 +120,7 @@ fn open_lock_file(path: &Path) -> Result<File, BackingError> {
     opened.map_err(|source| file_error("open", path, source))
 }
 
-/// The file's text, which is also its version: two documents with the same text are the same.
+/// Reads the text of the file, which also serves as its version.
 fn read_text(path: &Path) -> Result<Option<String>, BackingError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -148,9 +150,10 @@ fn build_document(path: &Path, text: Option<String>) -> Result<Document, Backing
     })
 }
 
-/// The new text. Entries are JSON in the file, not text that holds JSON: people read it.
+/// Applies the edits and returns the new text. Entries are nested JSON, not JSON in strings, for
+/// readability.
 fn apply_edits(path: &Path, found: Option<&str>, edits: &Edits) -> Result<String, BackingError> {
-    let unfit = |source| BackingError::InvalidDocument {
+    let invalid = |source| BackingError::InvalidDocument {
         path: path.to_owned(),
         source,
     };
@@ -158,32 +161,33 @@ fn apply_edits(path: &Path, found: Option<&str>, edits: &Edits) -> Result<String
     for (name, text) in edits {
         match text {
             Some(text) => {
-                entries.insert(name.clone(), serde_json::from_str(text).map_err(unfit)?);
+                entries.insert(name.clone(), serde_json::from_str(text).map_err(invalid)?);
             }
             None => {
                 entries.remove(name);
             }
         }
     }
-    serde_json::to_string_pretty(&entries).map_err(unfit)
+    serde_json::to_string_pretty(&entries).map_err(invalid)
 }
 
-/// Temporary file, sync, rename, sync of the directory: after a crash there is the old text or the new.
+/// Replaces the file atomically: after a crash it holds either the old or the new text.
 fn replace_file(path: &Path, text: &str) -> Result<(), BackingError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let mut file = NamedTempFile::new_in(directory)
-        .map_err(|source| file_error("create a file beside", path, source))?;
+        .map_err(|source| file_error("create temporary file for", path, source))?;
     file.write_all(text.as_bytes())
         .and_then(|()| file.as_file().sync_all())
-        .map_err(|source| file_error("write a file beside", path, source))?;
+        .map_err(|source| file_error("write temporary file for", path, source))?;
     file.persist(path)
         .map_err(|error| file_error("replace", path, error.error))?;
+    // Without this sync the rename may be lost in a power failure.
     File::open(directory)
         .and_then(|directory| directory.sync_all())
-        .map_err(|source| file_error("sync the directory of", path, source))
+        .map_err(|source| file_error("sync parent directory of", path, source))
 }
 
 fn file_error(step: &'static str, path: &Path, source: io::Error) -> BackingError {

@@ -1,6 +1,6 @@
-//! Where a document is kept: entries by name, changed only if nobody changed them meanwhile.
+//! Storage of the coordination document: named entries, written only by compare-and-swap.
 //!
-//! [`ConfigMapBacking`] is the one of a cluster, [`FileBacking`] the one of a machine without Kubernetes.
+//! [`ConfigMapBacking`] is used in Kubernetes, [`FileBacking`] without it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,96 +15,96 @@ mod file;
 pub use config_map::ConfigMapBacking;
 pub use file::FileBacking;
 
-/// How long one read or write may take.
+/// Timeout of one read or write.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A document as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// The entries: text by name, as a ConfigMap has them.
+    /// Entry text by name, as in a ConfigMap.
     pub entries: BTreeMap<String, String>,
-    /// What a write names to say what it was made from; `None` when there was no document.
+    /// The version that a write must match; `None` if the document did not exist.
     pub version: Option<String>,
 }
 
-/// What a write changes: new text, or removal. Entries that are not named stay.
+/// Changes by entry name: `Some` sets the text, `None` removes the entry. Other entries stay unchanged.
 pub type Edits = BTreeMap<String, Option<String>>;
 
-/// A place for one document.
+/// Storage of one document.
 #[async_trait]
 pub trait Backing: Send + Sync + 'static {
-    /// Reads all of it; a document that does not exist is empty.
+    /// Reads the document; one that does not exist is empty.
     async fn read(&self) -> Result<Document, BackingError>;
 
-    /// Changes it if it is still as it was read, and creates it if there was none and still is none; otherwise
-    /// [`BackingError::Conflict`].
+    /// Applies `edits` if the document still has the version of `page`, and creates it if it did not and
+    /// does not exist. Otherwise returns [`BackingError::Conflict`].
     async fn write(&self, page: &Document, edits: &Edits) -> Result<(), BackingError>;
 
-    /// What to call it in messages.
+    /// Description of the document for messages.
     fn location(&self) -> String;
 }
 
-/// Why a document could not be read or written.
+/// Reading or writing the document failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
-    /// Somebody else wrote since it was read.
-    #[error("{place} was changed by another writer")]
+    /// Another writer changed the document since it was read.
+    #[error("write {place}: changed by another writer")]
     Conflict {
-        /// Which document.
+        /// The document.
         place: String,
     },
-    /// The API server did not let it be read.
+    /// The API server failed or rejected the read.
     #[error("read {place}")]
     Read {
-        /// Which document.
+        /// The document.
         place: String,
-        /// What it said.
+        /// The error of the Kubernetes client.
         source: Box<kube::Error>,
     },
-    /// The API server did not let it be written.
+    /// The API server failed or rejected the write.
     #[error("write {place}")]
     Write {
-        /// Which document.
+        /// The document.
         place: String,
-        /// What it said.
+        /// The error of the Kubernetes client.
         source: Box<kube::Error>,
     },
-    /// Nobody answered in time.
-    #[error("no answer about {place} within {DEADLINE:?}")]
+    /// The API server did not respond in time.
+    #[error("access {place}: no response within {DEADLINE:?}")]
     Timeout {
-        /// Which document.
+        /// The document.
         place: String,
     },
-    /// Another process has had the file locked all the time.
-    #[error("{} is locked by another process for more than {DEADLINE:?}", path.display())]
+    /// Another process held the file lock for the whole timeout.
+    #[error("lock {}: held by another process for more than {DEADLINE:?}", path.display())]
     FileLocked {
-        /// The file that is locked.
+        /// The lock file.
         path: PathBuf,
     },
-    /// A step on a file failed.
+    /// A file operation failed.
     #[error("{step} {}", path.display())]
     File {
-        /// Which step.
+        /// The operation, as a verb phrase that precedes the path.
         step: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file is not a document.
+    /// The file is not a JSON object.
     #[error(
-        "{} is not a JSON object and was left alone; correct it, or remove it when nothing holds the lock",
+        "{} is not a JSON object and was not changed; correct it, or remove it if no process holds the lock",
         path.display()
     )]
     InvalidDocument {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The JSON error.
         source: serde_json::Error,
     },
-    /// The blocking pool is gone: the process is stopping.
-    #[error("the work on {} was given up", path.display())]
+    /// The blocking pool has shut down because the process is stopping.
+    #[error("access {}: cancelled, the process is stopping", path.display())]
     ShuttingDown {
         /// The file.
         path: PathBuf,
@@ -112,12 +112,14 @@ pub enum BackingError {
 }
 
 impl BackingError {
-    /// Whether the same call may succeed later without anybody doing something about it.
+    /// Whether a retry may succeed without user action.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Conflict { .. } | Self::Timeout { .. } | Self::FileLocked { .. } => true,
             Self::Read { source, .. } | Self::Write { source, .. } => match source.as_ref() {
+                // Other 4xx statuses, such as 403, need a change of RBAC rules or configuration.
                 kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+                // Connection errors.
                 _ => true,
             },
             Self::File { .. } | Self::InvalidDocument { .. } | Self::ShuttingDown { .. } => false,

@@ -1,7 +1,7 @@
 use super::*;
 
 const NOON: Timestamp = Timestamp::constant(1_800_000_000, 0);
-/// Noon as an epoch.
+/// `NOON` as an epoch: milliseconds since 1970.
 const NOON_EPOCH: u64 = 1_800_000_000_000;
 const TTL: Duration = Duration::from_secs(30);
 
@@ -27,14 +27,14 @@ fn token_of(lock: &Lock) -> LockToken {
 fn acquire_after(found: Option<&Lock>, unchanged: Duration) -> Lock {
     match decide_acquire(found, unchanged, &lock_request("b"), NOON) {
         AcquireDecision::Take(lock) => lock,
-        AcquireDecision::Wait { .. } => panic!("the lock should be free: {found:?}"),
+        AcquireDecision::Wait { .. } => panic!("expected a free lock: {found:?}"),
     }
 }
 
 fn acquire_at(found: Option<&Lock>, now: Timestamp) -> Lock {
     match decide_acquire(found, MAX_TTL, &lock_request("b"), now) {
         AcquireDecision::Take(lock) => lock,
-        AcquireDecision::Wait { .. } => panic!("the lock should be free: {found:?}"),
+        AcquireDecision::Wait { .. } => panic!("expected a free lock: {found:?}"),
     }
 }
 
@@ -73,9 +73,9 @@ fn a_holder_goes_above_an_epoch_found_elsewhere_and_no_further() {
     for above in [7, 8, NOON_EPOCH, EPOCH_LIMIT - 1] {
         let next = raise(above);
         assert_eq!(next.epoch, Epoch(above + 1));
-        assert_ne!(next.renewed, lock.renewed, "that is a sign of life");
+        assert_ne!(next.renewed, lock.renewed, "raising renews the lock");
         let again = raise_epoch(Some(&next), &token_of(&next), Epoch(above), NOON).unwrap();
-        assert_eq!(again, next, "once is enough");
+        assert_eq!(again, next, "a second raise changes nothing");
     }
     for nothing in [0, 6, EPOCH_LIMIT, MAX_EPOCH, u64::MAX] {
         assert_eq!(raise(nothing), lock, "{nothing}");

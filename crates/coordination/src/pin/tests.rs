@@ -1,7 +1,7 @@
 use super::*;
 
 fn test_pin(first: i64, last: Option<i64>) -> Pin {
-    let lock_request = PinRequest {
+    let request = PinRequest {
         name: "compactor".to_owned(),
         holder: "job-1".to_owned(),
         purpose: Purpose::Compact,
@@ -12,7 +12,7 @@ fn test_pin(first: i64, last: Option<i64>) -> Pin {
         }),
         ttl: Duration::from_mins(1),
     };
-    lock_request.to_pin(Timestamp::constant(1_800_000_000, 0))
+    request.to_pin(Timestamp::constant(1_800_000_000, 0))
 }
 
 #[test]

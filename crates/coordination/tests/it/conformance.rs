@@ -1,4 +1,4 @@
-//! What holds for every backing.
+//! Tests that every backing must pass.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,27 +38,27 @@ fn pin_request(name: &str, ttl: Duration) -> PinRequest {
     }
 }
 
-/// Writes an entry past all rules.
+/// Writes an entry without any check.
 pub(crate) async fn overwrite_entry(backing: &dyn Backing, entry: &str, text: Option<&str>) {
     let page = backing.read().await.unwrap();
     let edits = Edits::from([(entry.to_owned(), text.map(str::to_owned))]);
     backing.write(&page, &edits).await.unwrap();
 }
 
-/// Asks again when the others wrote every time.
-async fn retry_contended<T, F>(ask: impl Fn() -> F) -> T
+/// Retries while other writers cause conflicts.
+async fn retry_contended<T, F>(operation: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, CoordinationError>>,
 {
     loop {
-        match ask().await {
+        match operation().await {
             Err(CoordinationError::Contended { .. }) => {}
-            answer => return answer.unwrap(),
+            result => return result.unwrap(),
         }
     }
 }
 
-/// Whether something was done; if not, because the others wrote every time.
+/// Whether the operation succeeded; `false` if other writers caused conflicts.
 fn succeeded_or_contended(outcome: Result<(), CoordinationError>) -> bool {
     match outcome {
         Ok(()) => true,
@@ -67,24 +67,24 @@ fn succeeded_or_contended(outcome: Result<(), CoordinationError>) -> bool {
     }
 }
 
-/// Pins of eight parties come, are renewed and go while others write; none disappears by another's write.
+/// Eight tasks create, renew and remove pins concurrently; no write loses another task's pin.
 pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>) {
     overwrite_entry(&*backings(), "from-the-future", Some("{\"kept\":true}")).await;
-    let mut parties = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::new();
     for number in 0..8 {
         let coordinator = Coordinator::new(backings());
-        parties.spawn(async move {
+        tasks.spawn(async move {
             for round in 0..4 {
                 let name = format!("pin-{number}-{round}");
                 let key = format!("v2/{name}");
-                let wanted = pin_request(&name, Duration::from_mins(1));
-                let mut pin = retry_contended(|| coordinator.create_pin(&wanted)).await;
+                let request = pin_request(&name, Duration::from_mins(1));
+                let mut pin = retry_contended(|| coordinator.create_pin(&request)).await;
                 for _ in 0..3 {
                     assert!(
                         coordinator.list_active_pins().await.unwrap().covers(&key),
                         "{name} is lost"
                     );
-                    // Locks change hands in the same document meanwhile.
+                    // The lock changes its holder in the same document meanwhile.
                     let holder = lock_request(&name, Duration::from_secs(30));
                     let attempt = retry_contended(|| coordinator.try_acquire(&holder)).await;
                     if let AcquireOutcome::Acquired(held) = attempt {
@@ -93,50 +93,50 @@ pub(crate) async fn pins_are_never_lost(backings: impl Fn() -> Arc<dyn Backing>)
                     retry_contended(|| pin.renew()).await;
                 }
                 while !succeeded_or_contended(pin.remove().await) {
-                    pin = retry_contended(|| coordinator.create_pin(&wanted)).await;
+                    pin = retry_contended(|| coordinator.create_pin(&request)).await;
                 }
                 assert!(
                     !coordinator.list_active_pins().await.unwrap().covers(&key),
-                    "{name} is still there"
+                    "{name} was not removed"
                 );
             }
         });
     }
-    while let Some(party) = parties.join_next().await {
-        party.unwrap();
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
     }
     let page = backings().read().await.unwrap();
     assert_eq!(page.entries["from-the-future"], "{\"kept\":true}");
     assert_eq!(
         page.entries.len(),
         2,
-        "the lock and the stranger's entry: {page:?}"
+        "expected the lock and the unknown entry: {page:?}"
     );
 }
 
-/// A reader that died stops protecting what it read, after its time and not before.
+/// The pin of a dead reader expires after its TTL and not before.
 pub(crate) async fn pin_of_crashed_reader_expires(backings: impl Fn() -> Arc<dyn Backing>) {
     let ttl = Duration::from_secs(10);
     let retention = Coordinator::new(backings());
     let reader = Coordinator::new(backings());
     let alive = reader.create_pin(&pin_request("alive", ttl)).await.unwrap();
     drop(reader.create_pin(&pin_request("dead", ttl)).await.unwrap());
-    let began = Instant::now();
+    let started = Instant::now();
     assert!(retention.list_active_pins().await.unwrap().covers("v2/dead"));
     let watch = async {
         while retention.list_active_pins().await.unwrap().covers("v2/dead") {
-            assert!(began.elapsed() < Duration::from_mins(3), "the pin is stuck");
+            assert!(started.elapsed() < Duration::from_mins(3), "the pin did not expire");
             sleep(Duration::from_millis(50)).await;
         }
     };
     alive.run_while_pinned(watch).await.unwrap();
-    assert!(began.elapsed() >= ttl);
+    assert!(started.elapsed() >= ttl);
     assert_eq!(retention.remove_expired_pins().await.unwrap(), ["dead"]);
     let left = Coordinator::new(backings()).list_active_pins().await.unwrap();
     assert_eq!(left.pins.keys().collect::<Vec<_>>(), ["alive"]);
 }
 
-/// Somebody else's name for a pin is refused; a renewal after the pin was swept says that it is too late.
+/// The name of another holder's pin is refused; renewing a removed pin returns `PinLost`.
 pub(crate) async fn pin_belongs_to_its_holder(backings: impl Fn() -> Arc<dyn Backing>) {
     let (ttl, coordinator) = (Duration::from_mins(1), Coordinator::new(backings()));
     let pin = coordinator.create_pin(&pin_request("mine", ttl)).await.unwrap();
@@ -155,14 +155,14 @@ pub(crate) async fn pin_belongs_to_its_holder(backings: impl Fn() -> Arc<dyn Bac
         matches!(late, Err(CoordinationError::PinLost { .. })),
         "{late:?}"
     );
-    let unnameable = coordinator.create_pin(&pin_request("a/b", ttl)).await;
+    let invalid_name = coordinator.create_pin(&pin_request("a/b", ttl)).await;
     assert!(
-        matches!(unnameable, Err(CoordinationError::InvalidName(_))),
-        "{unnameable:?}"
+        matches!(invalid_name, Err(CoordinationError::InvalidName(_))),
+        "{invalid_name:?}"
     );
 }
 
-/// What cannot be read stops whoever needs it, and stays as it is; the rest goes on.
+/// An unreadable entry is an error for its readers and is not changed; other entries work.
 pub(crate) async fn unreadable_entry_is_not_overwritten(
     backings: impl Fn() -> Arc<dyn Backing>,
 ) {
@@ -177,7 +177,7 @@ pub(crate) async fn unreadable_entry_is_not_overwritten(
     assert!(
         error
             .to_string()
-            .contains("correct it, or remove the entry"),
+            .contains("correct the entry, or remove it"),
         "{error}"
     );
 
@@ -199,7 +199,7 @@ pub(crate) async fn unreadable_entry_is_not_overwritten(
     assert_eq!(page.entries["pin.broken"], "[1]");
 }
 
-/// A holder that restarts goes on with its epoch; a holder that gave the lock back cannot.
+/// A restarted holder resumes its epoch; after a release it cannot.
 pub(crate) async fn restarted_holder_resumes_its_lock(backings: impl Fn() -> Arc<dyn Backing>) {
     let ttl = Duration::from_mins(1);
     let held = acquire_lock(&Coordinator::new(backings()), "controller", ttl).await;
@@ -219,7 +219,7 @@ pub(crate) async fn restarted_holder_resumes_its_lock(backings: impl Fn() -> Arc
     fence.remove_member_state("etcd-0").await.unwrap();
     assert_eq!(restarted.read_member("etcd-0").await.unwrap(), None);
     resumed.release().await.unwrap();
-    assert!(fence.check().await.is_err(), "a released fence passed");
+    assert!(fence.check().await.is_err(), "fence of a released lock passed");
     let gone = restarted.resume_lock(&claim).await;
     assert!(
         matches!(gone, Err(CoordinationError::LockLost { .. })),
@@ -227,7 +227,7 @@ pub(crate) async fn restarted_holder_resumes_its_lock(backings: impl Fn() -> Arc
     );
 }
 
-/// Only the holder goes above an epoch found elsewhere; what it could do with the epoch before, it cannot any more.
+/// Only the holder raises the epoch; its earlier token and fences become invalid.
 pub(crate) async fn holder_raises_its_epoch(backings: impl Fn() -> Arc<dyn Backing>) {
     let ttl = Duration::from_mins(1);
     let coordinator = Coordinator::new(backings());
@@ -237,7 +237,7 @@ pub(crate) async fn holder_raises_its_epoch(backings: impl Fn() -> Arc<dyn Backi
     let raised = held.raise_epoch(found).await.unwrap();
     assert_eq!(raised.token().epoch, Epoch(found.0 + 1));
     raised.fence().check().await.unwrap();
-    assert!(stale.check().await.is_err(), "an old fence passed");
+    assert!(stale.check().await.is_err(), "stale fence passed");
     let written = backings().read().await.unwrap();
     for found in [found, Epoch(u64::MAX)] {
         let again = coordinator.resume_lock(raised.token()).await.unwrap();
@@ -260,7 +260,7 @@ pub(crate) async fn holder_raises_its_epoch(backings: impl Fn() -> Arc<dyn Backi
     next.fence().check().await.unwrap();
 }
 
-/// Work under a lock is renewed for while it lasts, and dropped when somebody takes the lock away.
+/// The lock is renewed while the work runs; the work is cancelled when the lock is removed.
 pub(crate) async fn work_stops_when_lock_is_lost(backings: impl Fn() -> Arc<dyn Backing>) {
     let ttl = Duration::from_secs(8);
     let coordinator = Coordinator::new(backings());
@@ -269,11 +269,11 @@ pub(crate) async fn work_stops_when_lock_is_lost(backings: impl Fn() -> Arc<dyn 
     assert!(done.is_ok(), "{done:?}");
     held.fence().check().await.unwrap();
 
-    let robbed = held.run_while_held(async {
+    let interrupted = held.run_while_held(async {
         overwrite_entry(&*backings(), "lock", None).await;
         sleep(Duration::from_mins(1)).await;
     });
-    let lost = robbed.await;
+    let lost = interrupted.await;
     assert!(
         matches!(lost, Err(CoordinationError::LockLost { .. })),
         "{lost:?}"

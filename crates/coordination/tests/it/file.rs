@@ -1,4 +1,4 @@
-//! The promises over files.
+//! The conformance tests with files.
 
 use std::fs;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn work_lasts_as_long_as_the_lock() {
 async fn a_file_that_is_no_document_is_left_alone() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("coordination.json");
-    fs::write(&path, "what a mess").unwrap();
+    fs::write(&path, "not JSON").unwrap();
     let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));
     let refused = coordinator
         .try_acquire(&conformance::lock_request("a", Duration::from_secs(1)))
@@ -86,7 +86,7 @@ async fn a_file_that_is_no_document_is_left_alone() {
         error.to_string().contains("correct it, or remove it"),
         "{error}"
     );
-    assert_eq!(fs::read_to_string(&path).unwrap(), "what a mess");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "not JSON");
 }
 
 #[tokio::test]

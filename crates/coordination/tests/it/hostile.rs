@@ -1,4 +1,4 @@
-//! Documents that say what no party would write.
+//! Documents with content that this program never writes.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ async fn a_lock_for_ever_is_held_for_an_hour_and_stops_nobody() {
     let path = home.path().join("coordination.json");
     let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));
     let lock_request = LockRequest {
-        holder: "somebody".to_owned(),
+        holder: "holder".to_owned(),
         purpose: Purpose::Restore,
         ttl: Duration::from_secs(30),
     };
     let AcquireOutcome::Acquired(held) = coordinator.try_acquire(&lock_request).await.unwrap() else {
-        panic!("nobody else is there")
+        panic!("lock must be free")
     };
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains("30s"), "{text}");

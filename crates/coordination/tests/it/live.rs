@@ -1,4 +1,4 @@
-//! The promises over a ConfigMap of a real API server, and what only an API server can do to them.
+//! The conformance tests with a ConfigMap on a real API server, and API server failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::contention::{self, ContestConfig};
 
 const NAME: &str = "etcd-main-coordination";
 
-/// A document of its own for each caller.
+/// A separate document for each caller.
 async fn document_in_config_map(server: &ApiServer) -> impl Fn() -> Arc<dyn Backing> + use<> {
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     move || Arc::new(ConfigMapBacking::new(client.clone(), &namespace, NAME))
@@ -58,7 +58,7 @@ mod soak {
 async fn the_promises_of_every_backing_hold() {
     let server = ApiServer::shared().await;
     conformance::pins_are_never_lost(document_in_config_map(&server).await).await;
-    // They mostly wait, each on a document of its own.
+    // Run concurrently: each mostly waits, on its own document.
     tokio::join!(
         conformance::pin_of_crashed_reader_expires(document_in_config_map(&server).await),
         conformance::pin_belongs_to_its_holder(document_in_config_map(&server).await),
@@ -90,7 +90,7 @@ async fn labels_come_with_the_map_and_survive_every_write() {
     assert_eq!(
         coordinator.read_lock().await.unwrap(),
         None,
-        "reading creates nothing"
+        "reading must not create the ConfigMap"
     );
     assert!(
         config_maps(client.clone(), &namespace)
@@ -126,13 +126,13 @@ async fn a_map_that_is_deleted_ends_the_tenure() {
 }
 
 #[tokio::test]
-async fn a_holder_without_an_api_server_stops_before_others_may_begin() {
+async fn a_holder_without_an_api_server_stops_before_earliest_takeover() {
     let mut server = ApiServer::start().await;
     let backings = document_in_config_map(&server).await;
     let ttl = Duration::from_secs(20);
     let coordinator = Coordinator::new(backings());
-    // Others may begin a whole ttl after they saw it taken, which cannot be before it was asked for.
-    let others_may_begin = Instant::now() + ttl;
+    // Others may acquire the lock one TTL after they observed it, which is not before the request.
+    let earliest_takeover = Instant::now() + ttl;
     let held = conformance::acquire_lock(&coordinator, "a", ttl).await;
     server.stop();
     let stopped = held.run_while_held(sleep(Duration::from_mins(1))).await;
@@ -141,7 +141,7 @@ async fn a_holder_without_an_api_server_stops_before_others_may_begin() {
         "{stopped:?}"
     );
     let until = held.valid_until();
-    assert!(until < others_may_begin, "{until:?} {others_may_begin:?}");
+    assert!(until < earliest_takeover, "{until:?} {earliest_takeover:?}");
     assert!(
         coordinator
             .try_acquire(&conformance::lock_request("b", ttl))
@@ -149,7 +149,7 @@ async fn a_holder_without_an_api_server_stops_before_others_may_begin() {
             .is_err()
     );
     server.restart().await;
-    // Nobody took it: the holder may have it back.
+    // No other process acquired it, so the holder may renew it.
     held.renew().await.unwrap();
     held.fence().check().await.unwrap();
 }

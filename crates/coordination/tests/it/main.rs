@@ -1,4 +1,4 @@
-//! The promises of coordination, kept by every backing: files here, a ConfigMap of a real API server in `live`.
+//! Conformance tests for every backing: files, and a ConfigMap on a real API server in `live`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -132,7 +132,7 @@ fn advertised_urls_are_compared_as_sets() {
     let error = membership.find_member("c", &urls("http://x:1")).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "member \"c\" is not in the initial cluster, which lists ".to_owned()
+        "member \"c\" is not among the members of the initial cluster: ".to_owned()
             + &membership
                 .members()
                 .iter()

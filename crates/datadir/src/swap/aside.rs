@@ -1,4 +1,4 @@
-//! Directories that were put aside, found again by their names.
+//! Lists previous data directories by their names.
 
 use std::fs;
 use std::io;
@@ -10,20 +10,20 @@ use jiff::tz::TimeZone;
 
 use super::place::{PREVIOUS_SUFFIX, TIMESTAMP_FORMAT};
 
-/// A data directory that another one has taken the place of.
+/// A data directory that was replaced and kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreviousDataDir {
-    /// Where it is kept.
+    /// Its current path.
     pub path: PathBuf,
-    /// Since when.
+    /// Time of the replacement, from its name.
     pub replaced_at: Timestamp,
 }
 
-/// The directories that were put aside from `target`, oldest first. What has a name of another form is somebody else's.
+/// Lists the previous data directories of `target`, oldest first. Ignores other names.
 ///
 /// # Errors
 ///
-/// When the directory above cannot be read; one that is not there holds nothing.
+/// If the parent directory cannot be read. A missing one counts as empty.
 pub fn list_previous_data_dirs(target: &Path) -> io::Result<Vec<PreviousDataDir>> {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return Ok(Vec::new());
@@ -54,7 +54,7 @@ pub fn list_previous_data_dirs(target: &Path) -> io::Result<Vec<PreviousDataDir>
     Ok(found)
 }
 
-/// The time in a name, behind which there may be a number.
+/// Parses the time in a name, which an optional number follows.
 fn parse_replaced_at(name: &str, prefix: &str) -> Option<Timestamp> {
     let rest = name.strip_prefix(prefix)?;
     let (stamp, number) = match rest.split_once('-') {

@@ -1,129 +1,129 @@
-//! Why a directory was not swapped.
+//! Errors of replacing a data directory.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::lock::LockError;
 
-/// Why a directory was not swapped, or not tidied up after.
+/// Replacing a directory, or the cleanup after it, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwapError {
-    /// The target is not a path that names something in a directory.
-    #[error("{} names no directory that could be replaced", target.display())]
+    /// The target has no parent directory or no file name.
+    #[error("replace {}: path must name a directory inside another one", target.display())]
     InvalidTarget {
-        /// The target.
+        /// The data directory to replace.
         target: PathBuf,
     },
-    /// The target or the directory above it cannot be looked at.
-    #[error("look at {}", path.display())]
+    /// The target or its parent cannot be inspected.
+    #[error("inspect {}", path.display())]
     Inspect {
-        /// What was looked at.
+        /// The inspected path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The target exists and is no directory.
-    #[error("{} is not a directory", target.display())]
+    /// The target exists but is not a directory.
+    #[error("replace {}: not a directory", target.display())]
     NotADirectory {
-        /// The target.
+        /// The data directory to replace.
         target: PathBuf,
     },
     /// The target is a mount point, which cannot be renamed.
-    #[error("{} is a mount point and cannot be replaced: use a directory inside it", target.display())]
+    #[error("replace {}: mount points cannot be renamed; use a directory inside it", target.display())]
     MountPoint {
-        /// The target.
+        /// The data directory to replace.
         target: PathBuf,
     },
-    /// The directory above the target does not let itself be written to.
-    #[error("{} is not writable, so nothing can be built beside the data directory", parent.display())]
+    /// The parent of the target is not writable.
+    #[error("create staging directory: {} is not writable", parent.display())]
     ParentNotWritable {
-        /// The directory above.
+        /// The parent directory.
         parent: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A directory cannot be made.
-    #[error("create {}", dir.display())]
+    /// A directory cannot be created.
+    #[error("create directory {}", dir.display())]
     Create {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Every name that could be used is taken.
-    #[error("no free name beside {}: remove the .restoring directories that are not needed", target.display())]
+    /// All names for a staging directory are in use.
+    #[error("create staging directory for {}: all names are in use; remove unneeded .restoring-* directories", target.display())]
     NoFreeName {
-        /// The target.
+        /// The data directory to replace.
         target: PathBuf,
     },
-    /// Another process builds for the same target or is about to finish.
-    #[error("another restore is at work in {}", dir.display())]
+    /// Another process is building or replacing the same target.
+    #[error("another restore is running in {}", dir.display())]
     Busy {
         /// Its directory.
         dir: PathBuf,
     },
-    /// Someone has the target's database open.
-    #[error("{} is in use: stop etcd first", db.display())]
+    /// Another process has the target's database open.
+    #[error("database {} is in use; stop etcd first", db.display())]
     DatabaseInUse {
-        /// The database.
+        /// The database file.
         db: PathBuf,
     },
-    /// It cannot be said whether someone has the target's database open.
+    /// The lock of the target's database cannot be checked.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Something that was built did not reach the disk.
+    /// A new file or directory cannot be synced.
     #[error("sync {}", path.display())]
     Sync {
-        /// What was synced.
+        /// The path that failed.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The mark of a directory cannot be read or written.
-    #[error("mark {}", dir.display())]
+    /// The marker file of a directory cannot be read or written.
+    #[error("access marker file in {}", dir.display())]
     Marker {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A directory cannot be renamed.
     #[error("rename {} to {}", from.display(), to.display())]
     Rename {
-        /// Its name.
+        /// The current path.
         from: PathBuf,
-        /// What it was to be called.
+        /// The new path.
         to: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Leftovers of a crashed run cannot be removed.
-    #[error("remove {}", dir.display())]
+    /// A leftover staging directory cannot be removed.
+    #[error("remove leftover directory {}", dir.display())]
     RemoveLeftovers {
-        /// The leftovers.
+        /// The staging directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// There is no target but several complete new directories; which of them is wanted cannot be known.
-    #[error("{} is missing and several directories could take its place: {}", target.display(), list(candidates))]
+    /// The target is missing and several complete new directories exist. A user must choose one.
+    #[error("recover {}: missing, and several complete directories could replace it: {}", target.display(), list(candidates))]
     Ambiguous {
-        /// The target.
+        /// The data directory to replace.
         target: PathBuf,
-        /// The directories.
+        /// The complete new directories.
         candidates: Vec<PathBuf>,
     },
-    /// The new directory is in place, but tidying up after the swap failed.
-    #[error("the new directory is in place, but the old one could not be put away")]
+    /// The target is replaced, but the cleanup failed.
+    #[error("data directory is replaced, but the cleanup of the previous one failed")]
     AfterSwap {
-        /// What failed.
+        /// The failed cleanup operation.
         source: Box<Self>,
     },
 }
 
 impl SwapError {
-    /// Whether the new directory is in place nevertheless.
+    /// Whether the target was replaced despite the error.
     pub fn is_in_place(&self) -> bool {
         matches!(self, Self::AfterSwap { .. })
     }
@@ -134,7 +134,7 @@ impl SwapError {
         }
     }
 
-    /// For a directory that cannot be made: a parent that refuses is worth its own name.
+    /// The error for a directory that cannot be created; an unwritable parent has its own variant.
     pub(super) fn create(dir: PathBuf, source: io::Error) -> Self {
         match (source.kind(), dir.parent()) {
             (io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem, Some(parent)) => {

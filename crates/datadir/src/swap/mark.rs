@@ -1,7 +1,7 @@
-//! The mark inside a new directory: whose it is, and whether it is complete.
+//! The marker file inside a new directory: whether its creator is alive and whether it is complete.
 //!
-//! An empty mark is a directory being built. `complete <name>` is one that was synced as a whole, with the name
-//! the old directory is to be kept under. The maker holds a lock on the file, which ends with its process.
+//! An empty marker means that the directory is being built. `complete <name>` means that it is fully synced;
+//! the previous directory is to be kept as `<name>`. The creator holds a file lock, which ends with its process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -13,33 +13,33 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Its name. etcd warns of files it does not know in its data directory and goes on.
+/// Name of the marker file. etcd logs a warning about unknown files in its data directory and continues.
 pub(super) const FILE_NAME: &str = ".mainstay-restoring";
 
 const COMPLETE_PREFIX: &[u8] = b"complete ";
 
-/// Longest content that is read: the word and a file name.
+/// Maximum bytes read: the prefix and a file name.
 const MAX_BYTES: usize = 1024;
 
-/// A mark whose lock we have.
+/// A marker file locked by this process.
 #[derive(Debug)]
 pub(super) struct StagingMarker {
     file: File,
 }
 
-/// What was found in a directory.
+/// Result of locking the marker file of a directory.
 #[derive(Debug)]
 pub(super) enum MarkerLock {
-    /// No mark.
+    /// No marker file.
     Absent,
-    /// A mark whose maker lives.
+    /// Locked by another live process.
     Held,
-    /// A mark nobody held; now we do.
+    /// Now locked by this process.
     Acquired(StagingMarker),
 }
 
 impl StagingMarker {
-    /// Marks an empty directory as being built. `None` when another process saw it before it was locked.
+    /// Creates the marker in an empty directory. `None` if another process removed or locked it first.
     pub(super) fn create(dir: &Path) -> io::Result<Option<Self>> {
         let path = dir.join(FILE_NAME);
         let mut options = OpenOptions::new();
@@ -54,7 +54,7 @@ impl StagingMarker {
         }
     }
 
-    /// Takes over the mark of a directory, if its maker is gone.
+    /// Locks the marker of a directory, if its creator is not alive.
     pub(super) fn try_lock(dir: &Path) -> io::Result<MarkerLock> {
         let path = dir.join(FILE_NAME);
         match OpenOptions::new().read(true).write(true).open(&path) {
@@ -64,13 +64,14 @@ impl StagingMarker {
         }
     }
 
-    /// Locks `file`, then makes sure that it still is the one at `path`.
+    /// Locks `file`, then checks that it is still the file at `path`.
     fn lock_file(file: File, path: &Path) -> io::Result<MarkerLock> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(MarkerLock::Held),
             Err(errno) => return Err(errno.into()),
         }
+        // Between open and lock, another process may have removed or replaced the file.
         let ours = file.metadata()?;
         match fs::metadata(path) {
             Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => {
@@ -82,7 +83,7 @@ impl StagingMarker {
         }
     }
 
-    /// Says, durably, that the directory is complete and that the old one is to be called `before`.
+    /// Durably marks the directory as complete, with `before` as the name for the previous one.
     pub(super) fn mark_complete(&self, before: &OsStr) -> io::Result<()> {
         let content = [COMPLETE_PREFIX, before.as_bytes(), b"\n"].concat();
         self.file.set_len(0)?;
@@ -90,7 +91,7 @@ impl StagingMarker {
         self.file.sync_all()
     }
 
-    /// The name for the old directory; `None` while the directory is not complete.
+    /// The name for the previous directory; `None` if the directory is not complete.
     pub(super) fn read_previous_name(&self) -> io::Result<Option<OsString>> {
         let mut content = [0; MAX_BYTES];
         let length = self.file.read_at(&mut content, 0)?;
@@ -101,9 +102,10 @@ impl StagingMarker {
         Ok(name.map(|name| OsString::from_vec(name.to_vec())))
     }
 
-    /// Removes the directory. The mark is emptied first and goes last, so that a crash halfway leaves a
-    /// directory that nobody takes for complete and everybody for ours.
+    /// Removes the directory. Truncates the marker first and removes it last: a crash in between leaves a
+    /// directory that is recognized as ours and as incomplete.
     pub(super) fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        // From here on the directory counts as incomplete.
         self.file.set_len(0)?;
         self.file.sync_all()?;
         for item in fs::read_dir(dir)? {

@@ -1,18 +1,18 @@
-//! Puts a newly built directory in the place of an old one without ever having neither.
+//! Replaces a data directory with a newly built one; one of the two exists at any time.
 //!
 //! ```text
-//! Staging::create ─► <target>.restoring-<pid>  marked as unfinished, locked by its maker
+//! Staging::create ─► <target>.restoring-<pid>  marked as incomplete, locked by its creator
 //!        build    ─► files written by the caller
-//!        commit   ─► sync ─► mark complete ─► exchange the two names ─► old → <target>.before-<time> ─► unmark
+//!        commit   ─► sync ─► mark complete ─► exchange names ─► old → <target>.before-<time> ─► remove marker
 //! ```
 //!
-//! The mark is a file inside the staging directory. Its lock says that the maker lives, its content whether the
-//! directory is complete and what the old one is to be called. It moves with the directory, so after a crash
-//! [`recover`] can tell the new directory from the old whatever their names are, and finishes or discards.
+//! The marker is a file inside the staging directory. Its lock shows that the creator is alive, its content
+//! whether the directory is complete and the name for the previous one. It moves with the directory, so after
+//! a crash [`recover`] can distinguish new and old regardless of their names, and completes or discards.
 //!
-//! Where the file system cannot exchange two names, two renames take its place; a crash between them leaves
-//! no target, but a complete new directory that the next run moves in. A new directory is moved in and never
-//! the old one moved back: the old one was good for nothing but evidence when a restore was asked for.
+//! If the file system cannot exchange two names, two renames are used. A crash between them leaves no target,
+//! but a complete new directory, which the next run moves into place. Recovery never moves the old directory
+//! back: a restore was requested because it is unusable.
 
 mod aside;
 mod error;
@@ -39,17 +39,17 @@ pub use self::aside::{PreviousDataDir, list_previous_data_dirs};
 pub use self::error::SwapError;
 pub use self::recovery::{SwapRecovery, recover_swap};
 
-/// Names tried for a staging directory; more than one is taken only by directories that are not ours.
+/// Names to try for a staging directory; only foreign directories can occupy them.
 const MAX_NAME_ATTEMPTS: u32 = 64;
 
-/// Exchanges two names in one step. A file system that cannot answers so.
+/// Exchanges two names atomically, if the file system supports it.
 type ExchangeFn = fn(&Path, &Path) -> Result<(), Errno>;
 
 fn exchange_names(one: &Path, other: &Path) -> Result<(), Errno> {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)
 }
 
-/// What is about to happen; a crash may come before any of these.
+/// Steps of a swap, reported before each; tests simulate a crash at each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SwapStep {
     Sync,
@@ -62,38 +62,38 @@ enum SwapStep {
     Done,
 }
 
-/// Told each [`Step`] before it happens.
+/// Called with each [`Step`] before it runs.
 type StepHook<'a> = &'a mut dyn FnMut(SwapStep);
 
-/// A directory being built beside its target. Dropping it removes what was built and leaves the target as it is.
+/// A directory being built beside its target. Dropping it removes it and leaves the target unchanged.
 #[derive(Debug)]
 pub struct StagingDir {
     target: SwapTarget,
     dir: PathBuf,
     marker: StagingMarker,
-    /// Whether `dir` still is the new directory, to be removed when this is dropped.
+    /// Whether `dir` is still the new directory, which drop removes.
     owns_dir: bool,
 }
 
-/// A swap that has happened.
+/// A completed swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedSwap {
-    /// The new directory, by its real path.
+    /// Canonical path of the new directory.
     pub target: PathBuf,
-    /// Where the old one is kept; `None` when there was none or it was empty.
+    /// Path of the previous data directory; `None` if there was none or it was empty.
     pub previous_dir: Option<PathBuf>,
 }
 
 impl StagingDir {
-    /// Makes an empty directory beside `target`, after cleaning up what crashed runs left there. Directories above
-    /// the target are made when they are missing.
+    /// Recovers from crashed runs, then creates an empty directory beside `target`. Creates missing parents.
     ///
     /// # Errors
     ///
-    /// When another run is building for the same target, when etcd has the target's database open, or when
-    /// the target is not a directory that can be renamed.
+    /// If another process is replacing the same target, if etcd has the target's database open, or if the
+    /// target cannot be renamed.
     pub fn create(target: &Path) -> Result<Self, SwapError> {
         SwapTarget::create_parent(target)?;
+        // A complete directory of a crashed run may still have to move into place.
         recover_swap(target)?;
         let place = SwapTarget::resolve(target)?;
         place.read_state()?;
@@ -114,7 +114,7 @@ impl StagingDir {
                         owns_dir: true,
                     });
                 }
-                Ok(None) => {} // taken for a leftover by another run between the two calls
+                Ok(None) => {} // another process removed it as a leftover before it was locked
                 Err(source) => {
                     let _best_effort = fs::remove_dir_all(&dir);
                     return Err(SwapError::create(dir, source));
@@ -126,28 +126,28 @@ impl StagingDir {
         })
     }
 
-    /// Where to build.
+    /// The directory to build in.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// The directory that will be replaced, by its real path.
+    /// Canonical path of the directory to replace.
     pub fn target(&self) -> &Path {
         &self.target.path
     }
 
-    /// Syncs what was built and puts it in the target's place. The old directory is kept as
+    /// Syncs the new directory and replaces the target with it. Keeps the previous one as
     /// `<target>.before-<now>`.
     ///
     /// # Errors
     ///
-    /// Up to the swap an error leaves the target untouched and removes the new directory. Errors behind it
-    /// say so ([`SwapError::is_in_place`]): the new directory serves, and [`recover`] tidies up.
+    /// An error before the swap leaves the target unchanged and removes the new directory. After the swap
+    /// [`SwapError::is_in_place`] is true: the new directory is in use, and [`recover`] cleans up.
     pub fn commit(self, now: Timestamp) -> Result<CommittedSwap, SwapError> {
         self.commit_with(now, exchange_names, &mut |_| {})
     }
 
-    /// Removes what was built, and says when that fails.
+    /// Removes the new directory and reports a failure to do so.
     pub fn discard(mut self) -> Result<(), SwapError> {
         self.owns_dir = false;
         self.marker
@@ -167,6 +167,7 @@ impl StagingDir {
         watch(SwapStep::Sync);
         durable::sync_tree(&self.dir).map_err(|(path, source)| SwapError::Sync { path, source })?;
         let state = self.target.read_state()?;
+        // Held until the swap is done: etcd must not start on the old database meanwhile.
         let _until_swapped = self.target.lock_database()?;
         let before = self.target.free_previous_name(now);
         watch(SwapStep::WriteMarker);
@@ -177,6 +178,7 @@ impl StagingDir {
                 dir: self.dir.clone(),
                 source,
             })?;
+        // The marker must be durable before the swap, or recovery would discard the new directory.
         self.target.sync_parent()?;
         let kept = match state {
             TargetState::Missing => self.move_into_place(watch).map(|()| None)?,
@@ -200,6 +202,7 @@ impl StagingDir {
         watch(SwapStep::ExchangeNames);
         match exchange(&self.dir, &self.target.path) {
             Ok(()) => self.owns_dir = false,
+            // Not every file system supports RENAME_EXCHANGE.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 return self.rename_twice(before, watch);
             }
@@ -223,7 +226,7 @@ impl StagingDir {
         let kept = self.target.rename_to_previous(&self.target.path, before)?;
         let moved = self.move_into_place(watch);
         if let (Err(_), true, Some(kept)) = (&moved, self.owns_dir, &kept) {
-            // The old one back; failing that, both stay for `recover`.
+            // Undo the first rename. If that fails, keep both directories for `recover`.
             self.owns_dir = fs::rename(kept, &self.target.path).is_ok();
         }
         moved.map(|()| kept)
@@ -238,17 +241,17 @@ impl StagingDir {
     }
 }
 
-/// Puts a directory away as `<target>.before-<now>`, so that nothing is at its place. Returns where it is kept; `None` when
-/// there was nothing to keep.
+/// Renames the data directory to `<target>.before-<now>`. Returns the new path; `None` if the directory was
+/// missing or empty.
 ///
 /// # Errors
 ///
-/// When another run is building for the same target, or etcd has its database open.
+/// If another process is replacing the same target, or etcd has its database open.
 pub fn rename_to_previous(target: &Path, now: Timestamp) -> Result<Option<PathBuf>, SwapError> {
     recover_swap(target)?;
     let place = match SwapTarget::resolve(target) {
         Err(SwapError::Inspect { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(None); // not even the directory above exists
+            return Ok(None); // the parent directory does not exist either
         }
         resolved => resolved?,
     };

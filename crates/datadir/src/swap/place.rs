@@ -1,4 +1,4 @@
-//! The target, what stands there, and the names beside it.
+//! The target directory, its state, and the names beside it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,14 +15,14 @@ use crate::durable;
 use crate::lock::{self, DatabaseLock, LockError};
 use crate::swap::SwapError;
 
-/// What stands where the new directory is to go.
+/// State of the target path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetState {
     Missing,
     Directory,
 }
 
-/// A target by its real path.
+/// A target with its canonical path.
 #[derive(Clone, Debug)]
 pub(super) struct SwapTarget {
     pub(super) path: PathBuf,
@@ -31,28 +31,28 @@ pub(super) struct SwapTarget {
 }
 
 impl SwapTarget {
-    /// Makes the directories above `target`.
+    /// Creates the missing parents of `target`.
     pub(super) fn create_parent(target: &Path) -> Result<(), SwapError> {
         let parent = parent_dir(target)?;
         durable::create_private_dirs(&parent).map_err(|source| SwapError::create(parent, source))
     }
 
-    /// Follows symbolic links, so that what is replaced is the directory and not a link to it.
+    /// Resolves symbolic links, so that the directory is replaced and not a link to it.
     pub(super) fn resolve(target: &Path) -> Result<Self, SwapError> {
-        let look = |path: &Path, source| SwapError::Inspect {
+        let inspect_error = |path: &Path, source| SwapError::Inspect {
             path: path.to_owned(),
             source,
         };
         let real = match fs::symlink_metadata(target) {
-            Ok(_) => fs::canonicalize(target).map_err(|source| look(target, source))?,
+            Ok(_) => fs::canonicalize(target).map_err(|source| inspect_error(target, source))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = parent_dir(target)?;
                 let name = target.file_name().ok_or_else(|| invalid_target(target))?;
                 fs::canonicalize(&parent)
-                    .map_err(|source| look(&parent, source))?
+                    .map_err(|source| inspect_error(&parent, source))?
                     .join(name)
             }
-            Err(source) => return Err(look(target, source)),
+            Err(source) => return Err(inspect_error(target, source)),
         };
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
             return Err(invalid_target(target));
@@ -64,9 +64,9 @@ impl SwapTarget {
         })
     }
 
-    /// What stands at the target; anything that cannot be swapped is an error.
+    /// Checks the target; fails if it cannot be swapped.
     pub(super) fn read_state(&self) -> Result<TargetState, SwapError> {
-        let look = |path: &Path, source| SwapError::Inspect {
+        let inspect_error = |path: &Path, source| SwapError::Inspect {
             path: path.to_owned(),
             source,
         };
@@ -75,15 +75,16 @@ impl SwapTarget {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(TargetState::Missing);
             }
-            Err(source) => return Err(look(&self.path, source)),
+            Err(source) => return Err(inspect_error(&self.path, source)),
         };
         if !there.is_dir() {
             return Err(SwapError::NotADirectory {
                 target: self.path.clone(),
             });
         }
-        let above = fs::metadata(&self.parent).map_err(|source| look(&self.parent, source))?;
-        if above.dev() != there.dev() || is_mount_root(&self.path) {
+        let parent = fs::metadata(&self.parent).map_err(|source| inspect_error(&self.parent, source))?;
+        // rename(2) fails with EBUSY or EXDEV on a mount point; detect it before the new directory is built.
+        if parent.dev() != there.dev() || is_mount_root(&self.path) {
             return Err(SwapError::MountPoint {
                 target: self.path.clone(),
             });
@@ -95,7 +96,7 @@ impl SwapTarget {
         self.path.join("member/snap/db")
     }
 
-    /// An error while etcd runs on the target.
+    /// Fails while etcd runs on the target.
     pub(super) fn ensure_not_in_use(&self) -> Result<(), SwapError> {
         let db = self.database_path();
         if lock::is_in_use(&db)? {
@@ -105,7 +106,7 @@ impl SwapTarget {
         }
     }
 
-    /// Keeps etcd from opening the target's database; `None` when there is none.
+    /// Locks the target's database against etcd; `None` if it does not exist.
     pub(super) fn lock_database(&self) -> Result<Option<DatabaseLock>, SwapError> {
         match lock::lock_database(&self.database_path()) {
             Ok(held) => Ok(Some(held)),
@@ -117,7 +118,7 @@ impl SwapTarget {
         }
     }
 
-    /// The name of a staging directory.
+    /// The path of a staging directory.
     pub(super) fn staging_path(&self, attempt: u32) -> PathBuf {
         let process = std::process::id();
         let unique = match attempt {
@@ -128,18 +129,18 @@ impl SwapTarget {
             .join(self.sibling_name(&format!("{STAGING_SUFFIX}{unique}")))
     }
 
-    /// Directories beside the target whose names are those of staging directories, in order.
+    /// Lists directories beside the target with a staging name, sorted.
     pub(super) fn list_staging_dirs(&self) -> Result<Vec<PathBuf>, SwapError> {
-        let look = |source| SwapError::Inspect {
+        let inspect_error = |source| SwapError::Inspect {
             path: self.parent.clone(),
             source,
         };
         let prefix = self.sibling_name(STAGING_SUFFIX);
         let mut found = Vec::new();
-        for item in fs::read_dir(&self.parent).map_err(look)? {
-            let item = item.map_err(look)?;
+        for item in fs::read_dir(&self.parent).map_err(inspect_error)? {
+            let item = item.map_err(inspect_error)?;
             let is_ours = item.file_name().as_bytes().starts_with(prefix.as_bytes());
-            if is_ours && item.file_type().map_err(look)?.is_dir() {
+            if is_ours && item.file_type().map_err(inspect_error)?.is_dir() {
                 found.push(item.path());
             }
         }
@@ -147,7 +148,7 @@ impl SwapTarget {
         Ok(found)
     }
 
-    /// A name for the old directory that nothing has.
+    /// An unused name for the previous directory.
     pub(super) fn free_previous_name(&self, now: Timestamp) -> OsString {
         let plain = self.sibling_name(&format!("{PREVIOUS_SUFFIX}{}", now.strftime(TIMESTAMP_FORMAT)));
         let mut name = plain.clone();
@@ -160,7 +161,7 @@ impl SwapTarget {
         name
     }
 
-    /// Whether a name found in a mark is one that [`free_previous_name`](Self::free_before_name) makes.
+    /// Whether a name from a marker file has the form of [`free_previous_name`](Self::free_previous_name).
     pub(super) fn is_previous_name(&self, name: &OsStr) -> bool {
         name.as_bytes().starts_with(self.sibling_name(PREVIOUS_SUFFIX).as_bytes())
             && !name.as_bytes().contains(&b'/')
@@ -172,7 +173,7 @@ impl SwapTarget {
         name
     }
 
-    /// Puts the old directory `from` away under the name `before`; an empty one is removed.
+    /// Renames the old directory `from` to `before`; removes it if it is empty.
     pub(super) fn rename_to_previous(
         &self,
         from: &Path,
@@ -180,7 +181,7 @@ impl SwapTarget {
     ) -> Result<Option<PathBuf>, SwapError> {
         let to = self.parent.join(before);
         let kept = if fs::remove_dir(from).is_ok() {
-            None // only an empty directory lets itself be removed
+            None // rmdir succeeds only on an empty directory
         } else {
             fs::rename(from, &to).map_err(|source| SwapError::Rename {
                 from: from.to_owned(),
@@ -193,7 +194,7 @@ impl SwapTarget {
         Ok(kept)
     }
 
-    /// Takes the mark out of the target.
+    /// Removes the marker file from the target.
     pub(super) fn remove_marker(&self) -> Result<(), SwapError> {
         fs::remove_file(self.path.join(mark::FILE_NAME))
             .and_then(|()| durable::sync_dir(&self.path))
@@ -211,9 +212,10 @@ impl SwapTarget {
         })
     }
 
-    /// Why a directory did not take the target's place.
+    /// The error of a failed rename to the target.
     pub(super) fn rename_error(&self, from: &Path, source: io::Error) -> SwapError {
         match source.kind() {
+            // rename(2) returns EBUSY for a mount point that `is_mount_root` could not detect.
             io::ErrorKind::ResourceBusy => SwapError::MountPoint {
                 target: self.path.clone(),
             },
@@ -228,10 +230,10 @@ impl SwapTarget {
 
 const STAGING_SUFFIX: &str = ".restoring-";
 pub(super) const PREVIOUS_SUFFIX: &str = ".before-";
-/// How the time is written in a name.
+/// Format of the time in a name.
 pub(super) const TIMESTAMP_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 
-/// The directory above `target`, of which the current directory may be one.
+/// The parent of `target`; `.` for a relative name.
 fn parent_dir(target: &Path) -> Result<PathBuf, SwapError> {
     match (target.parent(), target.file_name()) {
         (Some(parent), Some(_)) if parent.as_os_str().is_empty() => Ok(PathBuf::from(".")),
@@ -246,13 +248,13 @@ fn invalid_target(target: &Path) -> SwapError {
     }
 }
 
-/// Whether something is mounted here. Finds bind mounts too, which have the device of what is around them; kernels
-/// before 5.8 do not tell.
+/// Whether the path is a mount point. Detects bind mounts, which have the same device as their parent; not
+/// supported by kernels before 5.8.
 fn is_mount_root(path: &Path) -> bool {
-    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).is_ok_and(|answer| {
-        answer
+    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).is_ok_and(|stat| {
+        stat
             .stx_attributes_mask
             .contains(StatxAttributes::MOUNT_ROOT)
-            && answer.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+            && stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     })
 }

@@ -1,4 +1,4 @@
-//! Tidies up after a run that did not get to its end.
+//! Recovers from a swap that crashed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,24 +9,24 @@ use super::mark::{MarkerLock, StagingMarker};
 use super::place::{TargetState, SwapTarget};
 use super::{SwapStep, SwapError, StepHook};
 
-/// What was found beside a target and done about it.
+/// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwapRecovery {
-    /// Whether a complete new directory was moved to the target's place, which was empty.
+    /// Whether a complete new directory was moved to the missing target.
     pub moved_into_place: bool,
-    /// Where an old directory was put away whose swap had happened already.
+    /// New path of the previous data directory, if its swap had already happened.
     pub previous_dir: Option<PathBuf>,
-    /// Unfinished directories that were removed.
+    /// Incomplete directories that were removed.
     pub removed: Vec<PathBuf>,
-    /// Directories with the name of a staging directory that are not ours; they were left alone.
+    /// Directories with a staging name but without our marker; not changed.
     pub foreign: Vec<PathBuf>,
 }
 
-/// Finishes or undoes what a crashed run left beside `target`. Does nothing when there is nothing to do.
+/// Completes or undoes the swap of a crashed run. Does nothing if there is none.
 ///
 /// # Errors
 ///
-/// When another run is still at work there.
+/// If another process is still replacing the same target.
 pub fn recover_swap(target: &Path) -> Result<SwapRecovery, SwapError> {
     recover_swap_with(target, &mut |_| {})
 }
@@ -34,7 +34,7 @@ pub fn recover_swap(target: &Path) -> Result<SwapRecovery, SwapError> {
 pub(super) fn recover_swap_with(target: &Path, watch: StepHook<'_>) -> Result<SwapRecovery, SwapError> {
     let place = match SwapTarget::resolve(target) {
         Err(SwapError::Inspect { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(SwapRecovery::default()); // not even the directory above exists
+            return Ok(SwapRecovery::default()); // the parent directory does not exist either
         }
         resolved => resolved?,
     };
@@ -45,13 +45,13 @@ pub(super) fn recover_swap_with(target: &Path, watch: StepHook<'_>) -> Result<Sw
     run.finish(watch)
 }
 
-/// One tidying up.
+/// One recovery run.
 struct RecoveryRun<'a> {
     target: &'a SwapTarget,
     target_exists: bool,
-    /// The mark in the target: it is a new directory whose swap was not finished.
+    /// The marker in the target: a new directory whose swap is not complete.
     target_marker: Option<StagingMarker>,
-    /// Complete new directories that could take the place of a missing target.
+    /// Complete new directories that could replace a missing target.
     candidates: Vec<(PathBuf, StagingMarker)>,
     recovery: SwapRecovery,
 }
@@ -71,13 +71,14 @@ impl<'a> RecoveryRun<'a> {
         Ok(run)
     }
 
-    /// Judges one directory with a staging name.
+    /// Processes one directory with a staging name.
     fn process_staging_dir(&mut self, dir: PathBuf, watch: StepHook<'_>) -> Result<(), SwapError> {
         match lock_marker(&dir)? {
             Some(mark) if !self.target_exists && read_previous_name(&mark, &dir)?.is_some() => {
                 self.candidates.push((dir, mark));
                 Ok(())
             }
+            // With the target present, a staging directory is superseded even if it is complete.
             Some(mark) => {
                 watch(SwapStep::Discard);
                 mark.remove_dir(&dir).map_err(|source| SwapError::RemoveLeftovers {
@@ -91,17 +92,19 @@ impl<'a> RecoveryRun<'a> {
         }
     }
 
-    /// A directory without a mark was emptied halfway, or it is the old one after an exchange.
+    /// A directory without marker was partly removed, or is the old one after an exchange.
     fn process_unmarked_dir(&mut self, dir: PathBuf, watch: StepHook<'_>) -> Result<(), SwapError> {
+        // An empty directory is left by a crash between creating it and its marker, or at the end of a removal.
         if fs::remove_dir(&dir).is_ok() {
             self.recovery.removed.push(dir);
             return Ok(());
         }
-        let promised = match &self.target_marker {
+        let recorded_name = match &self.target_marker {
             Some(mark) => read_previous_name(mark, &self.target.path)?,
             None => None,
         };
-        match promised.filter(|name| self.target.is_previous_name(name)) {
+        // The name comes from a file on the volume: accept only our own form, without path separators.
+        match recorded_name.filter(|name| self.target.is_previous_name(name)) {
             Some(name) if self.recovery.previous_dir.is_none() => {
                 watch(SwapStep::RenameToPrevious);
                 self.recovery.previous_dir = self.target.rename_to_previous(&dir, &name)?;
@@ -136,7 +139,7 @@ impl<'a> RecoveryRun<'a> {
     }
 }
 
-/// The mark of `dir` when there is one; an error while its maker lives.
+/// Locks the marker of `dir`; `None` if there is none. Fails while its creator is alive.
 fn lock_marker(dir: &Path) -> Result<Option<StagingMarker>, SwapError> {
     match StagingMarker::try_lock(dir) {
         Ok(MarkerLock::Acquired(mark)) => Ok(Some(mark)),

@@ -52,24 +52,24 @@ fn list_names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A data directory whose files say which one it is.
+/// Writes a data directory whose files identify it.
 fn write_data(dir: &Path, what: &str) {
-    for folder in ["member/snap", "member/wal"] {
-        fs::create_dir_all(dir.join(folder)).unwrap();
+    for subdir in ["member/snap", "member/wal"] {
+        fs::create_dir_all(dir.join(subdir)).unwrap();
     }
     for file in ["member/snap/db", "member/wal/0.wal"] {
         fs::write(dir.join(file), what).unwrap();
     }
 }
 
-/// What a directory is, if it is whole.
+/// The content of a directory, if it is complete.
 fn read_if_complete(dir: &Path) -> Option<String> {
     let read = |file| fs::read_to_string(dir.join(file)).ok();
     let (db, wal) = (read("member/snap/db")?, read("member/wal/0.wal")?);
     (db == wal).then_some(db)
 }
 
-/// A file system that can exchange two names, or one that cannot.
+/// Whether the file system supports exchanging two names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum FileSystem {
     SupportsExchange,
@@ -100,7 +100,7 @@ fn the_new_directory_takes_the_place_of_the_old_which_is_kept() {
         assert_eq!(world.list_root(), ["data", "data.before-20260102T030405Z"]);
         let kept = committed.previous_dir.unwrap();
         assert_eq!(read_if_complete(&kept).as_deref(), Some(OLD_DATA));
-        assert_eq!(list_names(&world.target()), ["member"], "no mark is left");
+        assert_eq!(list_names(&world.target()), ["member"], "marker file remains");
         let mode = fs::metadata(world.target()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
     }
@@ -192,7 +192,7 @@ fn two_runs_do_not_build_for_one_target() {
     }
     assert!(first.path().exists());
     let other = world.root.path().join("data2");
-    StagingDir::create(&other).expect("another target is no concern of theirs");
+    StagingDir::create(&other).expect("other targets are independent");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_mark_cannot_name_a_place_elsewhere() {
     }
 }
 
-/// Environment of the child process: the target, what to do, and before which step to die.
+/// Environment of the child process: target, action, and the step before which to abort.
 const CHILD_TARGET: &str = "MAINSTAY_TEST_SWAP_TARGET";
 const CHILD_ACTION: &str = "MAINSTAY_TEST_SWAP_ACTION";
 const CHILD_ABORTS_AT: &str = "MAINSTAY_TEST_SWAP_DIES_AT";
@@ -290,20 +290,20 @@ enum Action {
     Recover,
 }
 
-/// Runs in a process of its own, started by [`abort_child_at`]: does its work and aborts before the n-th step.
+/// Runs in a child process of [`abort_child_at`] and aborts before the n-th step.
 #[test]
 fn child() {
     let Some(target) = std::env::var_os(CHILD_TARGET).map(PathBuf::from) else {
         return;
     };
     let text = |name| std::env::var_os(name).unwrap().into_string().unwrap();
-    let dies_at: usize = text(CHILD_ABORTS_AT).parse().unwrap();
-    let mut seen = 0;
+    let abort_step: usize = text(CHILD_ABORTS_AT).parse().unwrap();
+    let mut step = 0;
     let mut watch = |_: SwapStep| {
-        if seen == dies_at {
+        if step == abort_step {
             std::process::abort();
         }
-        seen += 1;
+        step += 1;
     };
     let action = text(CHILD_ACTION);
     if action == "recover" {
@@ -322,7 +322,7 @@ fn child() {
         .unwrap();
 }
 
-/// Whether the child died; `false` when it had fewer steps than that and came to its end.
+/// Whether the child aborted; `false` if it had fewer steps and completed.
 fn abort_child_at(target: &Path, action: Action, step: usize) -> bool {
     let action = match action {
         Action::Commit(FileSystem::SupportsExchange) => "exchange",
@@ -336,13 +336,13 @@ fn abort_child_at(target: &Path, action: Action, step: usize) -> bool {
         .env(CHILD_ABORTS_AT, step.to_string())
         .output()
         .unwrap();
-    let died = !child.status.success();
+    let aborted = !child.status.success();
     let panicked = String::from_utf8_lossy(&child.stderr).contains("panicked");
     assert!(!panicked, "{}", String::from_utf8_lossy(&child.stderr));
-    died
+    aborted
 }
 
-/// All whole directories in the world that hold the old data.
+/// Number of complete directories with the old data.
 fn count_old_copies(world: &SwapFixture) -> usize {
     let dirs = world
         .list_root()
@@ -352,7 +352,7 @@ fn count_old_copies(world: &SwapFixture) -> usize {
         .count()
 }
 
-/// The target is whole, the old data is somewhere, and the next run gets to its end.
+/// Asserts that the target is complete, the old data exists once, and the next run succeeds.
 fn assert_recovers(world: &SwapFixture, context: &str) {
     recover_swap(&world.target()).unwrap();
     let target = read_if_complete(&world.target());
@@ -384,7 +384,7 @@ fn a_run_killed_before_any_step_leaves_the_old_or_the_new_directory() {
         let action = Action::Commit(system);
         for step in 0.. {
             let world = SwapFixture::with_old_data();
-            let died = abort_child_at(&world.target(), action, step);
+            let aborted = abort_child_at(&world.target(), action, step);
             let context = format!("{system:?}, killed before step {step}");
             let target = read_if_complete(&world.target());
             if system == FileSystem::SupportsExchange {
@@ -395,7 +395,7 @@ fn a_run_killed_before_any_step_leaves_the_old_or_the_new_directory() {
             }
             assert_eq!(count_old_copies(&world), 1, "{context}");
             assert_recovers(&world, &context);
-            if !died {
+            if !aborted {
                 assert_eq!(step, steps, "steps of {system:?}");
                 break;
             }
@@ -413,20 +413,20 @@ fn a_recovery_that_is_killed_is_recovered_from() {
         for step in 0.. {
             let world = SwapFixture::with_old_data();
             assert!(abort_child_at(&world.target(), Action::Commit(system), swap_step));
-            let died = abort_child_at(&world.target(), Action::Recover, step);
+            let aborted = abort_child_at(&world.target(), Action::Recover, step);
             assert_recovers(
                 &world,
                 &format!("{system:?} at {swap_step}, recovery at {step}"),
             );
-            if !died {
-                assert!(step > 0, "there was something to do");
+            if !aborted {
+                assert!(step > 0, "recovery must have at least one step");
                 break;
             }
         }
     }
 }
 
-/// A file system of its own, unmounted when dropped. `None` where mounting is not allowed.
+/// A temporary mount, unmounted on drop.
 struct Mount {
     path: PathBuf,
 }
@@ -473,7 +473,7 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(world.list_root(), ["data"]);
     assert_eq!(read_if_complete(&world.target()).as_deref(), Some(OLD_DATA));
 
-    // Not even room for the mark.
+    // No space for the marker content.
     let filler = world.root.path().join("filler");
     let staging = StagingDir::create(&world.target()).unwrap();
     write_data(staging.path(), NEW_DATA);

@@ -1,4 +1,4 @@
-//! Puts a report together.
+//! Builds the report.
 
 use super::database::{OpenedDatabase, WalkSummary};
 use super::facts::DirFacts;
@@ -6,7 +6,7 @@ use super::findings::Findings;
 use super::raft::RaftState;
 use super::report::{DirVerdict, DirReport};
 
-/// What the directory says about itself, as far as it was read.
+/// Collects the facts of the directory, as far as they were read.
 pub(super) fn collect_facts(db: &OpenedDatabase, walk_summary: Option<&WalkSummary>, raft: Option<&RaftState>) -> DirFacts {
     DirFacts {
         revision: db.facts.revision,
@@ -34,7 +34,6 @@ pub(super) fn collect_facts(db: &OpenedDatabase, walk_summary: Option<&WalkSumma
     }
 }
 
-/// The report.
 pub(super) fn build_report(verdict: DirVerdict, findings: Findings, facts: Option<DirFacts>) -> DirReport {
     DirReport {
         verdict,

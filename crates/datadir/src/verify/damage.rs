@@ -1,4 +1,4 @@
-//! Turns the errors of the format crates into faults with a place, or into being unable to look.
+//! Converts errors of the format crates into faults with a location, or into verification errors.
 
 use std::path::Path;
 
@@ -10,11 +10,12 @@ use super::error::{VerifyError, is_truncated_read};
 use super::findings::CheckFailure;
 use super::report::{FaultKind, format_error_chain};
 
-/// A database whose pages are wrong.
+/// Classifies an error in the page structure of the database.
 pub(super) fn classify_page_error(file: &Path, error: PageError) -> CheckFailure {
     let reason = format_error_chain(&error);
     let damage = |what, place| CheckFailure::damage(what, file, place, reason);
     match error {
+        // An I/O error proves nothing about the data: the verification fails instead of reporting damage.
         PageError::Read { offset, source, .. } if !is_truncated_read(&source) => {
             CheckFailure::Unverifiable(VerifyError::Read {
                 file: file.to_owned(),
@@ -47,7 +48,7 @@ pub(super) fn classify_page_error(file: &Path, error: PageError) -> CheckFailure
     }
 }
 
-/// A database that cannot say where it stands.
+/// Classifies an error in reading revision, index or term of the database.
 pub(super) fn classify_facts_error(file: &Path, error: DatabaseStatusError) -> CheckFailure {
     let reason = format_error_chain(&error);
     let damage = |what, place| CheckFailure::damage(what, file, place, reason);
@@ -63,7 +64,7 @@ pub(super) fn classify_facts_error(file: &Path, error: DatabaseStatusError) -> C
     }
 }
 
-/// A row that no server can have written.
+/// Classifies a row that etcd cannot have written.
 pub(super) fn classify_row_fault(file: &Path, fault: &RowFault) -> CheckFailure {
     let reason = format_error_chain(fault);
     let damage = |what, place| CheckFailure::damage(what, file, place, reason);
@@ -82,7 +83,7 @@ pub(super) fn classify_row_fault(file: &Path, fault: &RowFault) -> CheckFailure 
     }
 }
 
-/// A folder that is no log.
+/// Classifies an error in listing the WAL directory.
 pub(super) fn classify_list_error(error: ListError) -> CheckFailure {
     let reason = format_error_chain(&error);
     match error {
@@ -99,10 +100,11 @@ pub(super) fn classify_list_error(error: ListError) -> CheckFailure {
     }
 }
 
-/// A log that cannot be read to its end.
-pub(super) fn classify_log_error(folder: &Path, error: LogError) -> CheckFailure {
+/// Classifies an error in reading the WAL.
+pub(super) fn classify_log_error(wal_dir: &Path, error: LogError) -> CheckFailure {
     match error {
         LogError::Open { file, source } => VerifyError::Open { file, source }.into(),
+        // An I/O error proves nothing about the data.
         LogError::Decode(DecodeError::Read { at, source }) if !is_truncated_read(&source) => {
             VerifyError::Read {
                 file: at.file,
@@ -121,13 +123,13 @@ pub(super) fn classify_log_error(folder: &Path, error: LogError) -> CheckFailure
             };
             match error_location(&damage) {
                 Some(at) => CheckFailure::damage(what, &at.file, format!("byte {}", at.offset), reason),
-                None => CheckFailure::damage(what, folder, "", reason),
+                None => CheckFailure::damage(what, wal_dir, "", reason),
             }
         }
     }
 }
 
-/// A sentence that begins with its place, without it: a finding has the place already.
+/// Removes a leading location from the message: a finding already has one.
 fn strip_location(sentence: String, at: Option<&SegmentPosition>) -> String {
     let prefix = at.map(|at| format!("{at}: "));
     match prefix.and_then(|prefix| sentence.strip_prefix(&prefix).map(str::to_owned)) {
@@ -165,13 +167,13 @@ fn error_location(error: &LogError) -> Option<&SegmentPosition> {
     }
 }
 
-/// What is wrong with a raft snapshot, or why it cannot be looked at.
+/// The damage of a raft snapshot, or the error that prevented reading it.
 pub(super) fn classify_snapshot_error(error: ReadSnapError) -> Result<String, VerifyError> {
     match error {
         ReadSnapError::Open { file, source } => Err(VerifyError::Open { file, source }),
         ReadSnapError::Read { file, source } => Err(VerifyError::Read {
             file,
-            place: "the whole of it".to_owned(),
+            place: "whole file".to_owned(),
             source,
         }),
         ReadSnapError::Content { source, .. } => Ok(format_error_chain(&source)),

@@ -1,4 +1,4 @@
-//! The database: its meta pages, what it says in a handful of pages, and the walk over all of it.
+//! Database checks: meta pages, the small buckets, and the walk over all pages.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -17,18 +17,18 @@ use super::findings::{Findings, CheckFailure};
 use super::read_ahead;
 use super::report::{FaultKind, WarningKind, format_error_chain};
 
-/// A database of which a few pages were read.
+/// A database of which only a few pages were read.
 #[derive(Debug)]
 pub(super) struct OpenedDatabase {
     pub(super) path: PathBuf,
-    /// None for a file of no bytes, which bbolt fills at the next start.
+    /// `None` for an empty file, which bbolt initializes at the next start.
     database: Option<Database<File>>,
     pub(super) bytes: u64,
     pub(super) facts: DatabaseStatus,
     pub(super) small_buckets: SmallBuckets,
 }
 
-/// What a walk over all pages gave.
+/// Result of the walk over all pages.
 #[derive(Debug)]
 pub(super) struct WalkSummary {
     pub(super) bytes_in_use: u64,
@@ -36,7 +36,7 @@ pub(super) struct WalkSummary {
     pub(super) leases: u64,
 }
 
-/// The buckets of etcd.
+/// All buckets that etcd creates.
 const KNOWN_BUCKETS: [&[u8]; 10] = [
     schema::ALARM,
     schema::AUTH,
@@ -50,7 +50,7 @@ const KNOWN_BUCKETS: [&[u8]; 10] = [
     schema::META,
 ];
 
-/// What a server that finds nothing in a database goes by.
+/// Facts of an empty database, as etcd assumes them.
 const EMPTY_FACTS: DatabaseStatus = DatabaseStatus {
     revision: Revision::EMPTY,
     last_row: None,
@@ -76,8 +76,9 @@ impl OpenedDatabase {
             facts: EMPTY_FACTS,
             small_buckets: SmallBuckets::default(),
         };
+        // A crash can leave an empty file between creation and initialization by bbolt.
         if bytes == 0 {
-            findings.add_warning(WarningKind::DatabaseEmpty, path, "", "no bytes".to_owned());
+            findings.add_warning(WarningKind::DatabaseEmpty, path, "", "file is empty".to_owned());
             return Ok(opened);
         }
         let database = Database::open(file).map_err(pages)?;
@@ -85,13 +86,14 @@ impl OpenedDatabase {
         warn_unknown_buckets(path, &database, findings)?;
         opened.facts = read_facts(path, &database, findings)?;
         opened.small_buckets = SmallBuckets::read(path, &database)?;
+        // The revision comes from the newest row, so even a sanity check must trust it.
         check_newest_row(path, &database)?;
         opened.database = Some(database);
         opened.check_compactions(findings);
         Ok(opened)
     }
 
-    /// Whether anything was ever applied to it.
+    /// Whether no entry was ever applied.
     pub(super) fn is_blank(&self) -> bool {
         self.facts.consistent_index.is_none() && self.facts.last_row.is_none()
     }
@@ -109,12 +111,12 @@ impl OpenedDatabase {
                 FaultKind::CompactionOrder,
                 &self.path,
                 "bucket meta",
-                format!("compaction {finished} is finished, but the newest begun is {scheduled}"),
+                format!("finished compaction {finished} is newer than scheduled compaction {scheduled}"),
             );
         }
     }
 
-    /// Reads every page once, following the history of every key on the way.
+    /// Reads every page once and checks the history of every key.
     pub(super) fn walk(&self, findings: &mut Findings) -> Result<WalkSummary, CheckFailure> {
         let Some(database) = &self.database else {
             return Ok(WalkSummary {
@@ -125,6 +127,7 @@ impl OpenedDatabase {
         };
         let mut history = HistoryChecker::new(&self.facts);
         let mut leases = HashSet::new();
+        // One pass over the pages serves the structural check, the key histories and the leases.
         let checked = read_ahead::run_with_read_ahead(database.source(), self.bytes, || {
             check(database, |bucket, item| {
                 if bucket == schema::KEY {
@@ -149,8 +152,8 @@ impl OpenedDatabase {
         })
     }
 
-    fn warn_history(&self, odd: &[Odd], findings: &mut Findings) {
-        for warning in odd {
+    fn warn_history(&self, warnings: &[Odd], findings: &mut Findings) {
+        for warning in warnings {
             let what = match warning {
                 Odd::UnknownLease { .. } => WarningKind::UnknownLease,
                 _ => WarningKind::Superseded,
@@ -160,8 +163,8 @@ impl OpenedDatabase {
     }
 }
 
-/// Where the database stands. A server killed in its very first moments leaves one without rows, even without
-/// buckets: then everything it acknowledged is in the log.
+/// Reads revision, index and term. A server killed during its first start leaves a database without rows or
+/// even without buckets; everything it acknowledged is then in the WAL.
 fn read_facts(path: &Path, database: &Database<File>, findings: &mut Findings) -> Result<DatabaseStatus, CheckFailure> {
     let facts = match DatabaseStatus::read(database) {
         Err(DatabaseStatusError::NotEtcd) => None,
@@ -172,6 +175,7 @@ fn read_facts(path: &Path, database: &Database<File>, findings: &mut Findings) -
     }
     let meta =
         read_small_bucket(database, schema::META).map_err(|error| damage::classify_facts_error(path, error))?;
+    // With a consistent index, entries were applied, so the key bucket must exist.
     if meta.iter().any(|(key, _)| key == schema::CONSISTENT_INDEX) {
         return Err(damage::classify_facts_error(path, DatabaseStatusError::NotEtcd));
     }
@@ -179,12 +183,12 @@ fn read_facts(path: &Path, database: &Database<File>, findings: &mut Findings) -
         WarningKind::DatabaseEmpty,
         path,
         "",
-        "there is no bucket named key yet".to_owned(),
+        "bucket key does not exist yet".to_owned(),
     );
     Ok(EMPTY_FACTS)
 }
 
-/// Both meta pages should be sound; with one of them etcd goes on.
+/// Warns about an invalid meta page; etcd starts with the other one.
 fn check_meta_pages(path: &Path, database: &Database<File>, findings: &mut Findings) {
     let page_size = u64::from(database.meta().page_size);
     for page in [0, 1] {
@@ -196,7 +200,7 @@ fn check_meta_pages(path: &Path, database: &Database<File>, findings: &mut Findi
             continue;
         };
         let reason = format!(
-            "meta page cannot be used, the other is: {}",
+            "invalid meta page, etcd uses the other one: {}",
             format_error_chain(&fault)
         );
         let place = format!("page {}", PageId(page));
@@ -204,7 +208,7 @@ fn check_meta_pages(path: &Path, database: &Database<File>, findings: &mut Findi
     }
 }
 
-/// Every bucket should be one of etcd's.
+/// Warns about buckets that etcd does not create: the name of a known bucket may be damaged.
 fn warn_unknown_buckets(
     path: &Path,
     database: &Database<File>,
@@ -216,14 +220,14 @@ fn warn_unknown_buckets(
     for (name, _) in buckets {
         if !KNOWN_BUCKETS.contains(&name.as_slice()) {
             let place = format!("bucket {:?}", String::from_utf8_lossy(&name));
-            let reason = "etcd makes no such bucket".to_owned();
+            let reason = "unknown bucket, not created by etcd".to_owned();
             findings.add_warning(WarningKind::UnknownBucket, path, place, reason);
         }
     }
     Ok(())
 }
 
-/// The newest row must be one, which is worth a look even when the others get none.
+/// Checks the newest row, also in a verification that skips the other rows.
 fn check_newest_row(path: &Path, database: &Database<File>) -> Result<(), CheckFailure> {
     let pages = |error| damage::classify_page_error(path, error);
     let Some(root) = database.bucket(schema::KEY).map_err(pages)? else {
@@ -239,7 +243,7 @@ fn check_newest_row(path: &Path, database: &Database<File>) -> Result<(), CheckF
     let revision = key.main;
     let kv =
         KeyValue::decode(item.value).map_err(|source| row(RowFault::InvalidValue { revision, source }))?;
-    // A delete has no numbers, and the mark that moves a store to a higher revision has nothing at all.
+    // A tombstone has no revision numbers, and the row of a revision bump has an empty value.
     if !key.is_tombstone && !item.value.is_empty() && kv.mod_revision != revision {
         return Err(row(RowFault::InconsistentNumbers {
             revision,
@@ -251,7 +255,7 @@ fn check_newest_row(path: &Path, database: &Database<File>) -> Result<(), CheckF
     Ok(())
 }
 
-/// What can be wrong on the walk.
+/// An error found by the walk.
 enum WalkError {
     Pages(PageError),
     Row(RowFault),
@@ -280,14 +284,14 @@ impl WalkError {
     }
 }
 
-/// The id of a lease: etcd takes it from the value, so key and value must agree.
+/// The ID of a lease: etcd reads it from the value, so key and value must match.
 fn decode_lease_id(key: &[u8], value: &[u8]) -> Result<LeaseId, WalkError> {
     let lease = schema::Lease::decode(value).map_err(|error| {
-        WalkError::Lease(format!("a lease cannot be read: {}", format_error_chain(&error)))
+        WalkError::Lease(format!("decode lease: {}", format_error_chain(&error)))
     })?;
     if key != lease.id.0.to_be_bytes() {
         return Err(WalkError::Lease(format!(
-            "lease {} is stored under another id",
+            "lease {} is stored under another ID",
             lease.id
         )));
     }

@@ -1,4 +1,4 @@
-//! The buckets of a few entries: members, alarms, authentication, cluster version.
+//! The small buckets: members, alarms, authentication, cluster version.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::facts::{AlarmFacts, MemberFacts};
 use super::findings::CheckFailure;
 use super::report::{FaultKind, format_error_chain};
 
-/// What the small buckets say.
+/// Content of the small buckets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SmallBuckets {
     pub(super) members: Vec<MemberFacts>,
@@ -53,7 +53,7 @@ impl SmallBuckets {
         })
     }
 
-    /// The identities of the members.
+    /// The member IDs.
     pub(super) fn member_ids(&self) -> BTreeSet<MemberId> {
         self.members.iter().map(|member| member.id).collect()
     }
@@ -82,15 +82,16 @@ struct MemberJson {
 
 fn decode_member(path: &Path, (key, json): &OwnedItem) -> Result<MemberFacts, CheckFailure> {
     let id = decode_member_id(path, "members", key)?;
-    let wrong = |reason| {
+    let invalid = |reason| {
         let place = format!("bucket members, {id}");
         CheckFailure::damage(FaultKind::Entry, path, place, reason)
     };
     let stored: MemberJson = serde_json::from_slice(json)
-        .map_err(|error| wrong(format!("member cannot be read: {}", format_error_chain(&error))))?;
+        .map_err(|error| invalid(format!("decode member: {}", format_error_chain(&error))))?;
+    // etcd uses both the key and the ID in the value, so they must match.
     if stored.id != id.0 {
         let other = MemberId(stored.id);
-        return Err(wrong(format!("member says its identity is {other}")));
+        return Err(invalid(format!("stored member has ID {other}")));
     }
     Ok(MemberFacts {
         id,
@@ -105,14 +106,14 @@ fn decode_member_id(path: &Path, bucket: &str, key: &[u8]) -> Result<MemberId, C
     let id = std::str::from_utf8(key).ok().and_then(MemberId::from_hex);
     id.ok_or_else(|| {
         let name = String::from_utf8_lossy(key);
-        let reason = format!("{name:?} is no member id");
+        let reason = format!("invalid member ID {name:?}");
         CheckFailure::damage(FaultKind::Entry, path, format!("bucket {bucket}"), reason)
     })
 }
 
 fn decode_alarm(path: &Path, key: &[u8]) -> Result<AlarmFacts, CheckFailure> {
     let alarm = schema::StoredAlarm::decode(key).map_err(|error| {
-        let reason = format!("an alarm cannot be read: {}", format_error_chain(&error));
+        let reason = format!("decode alarm: {}", format_error_chain(&error));
         CheckFailure::damage(FaultKind::Entry, path, "bucket alarm", reason)
     })?;
     Ok(AlarmFacts {

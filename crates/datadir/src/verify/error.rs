@@ -1,41 +1,41 @@
-//! What keeps a verification from looking. Damage is not among it: that is a fault of the report.
+//! Errors that prevent a verification. Damage is not an error but a fault in the report.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::lock::LockError;
 
-/// Why a data directory could not be looked at.
+/// The data directory cannot be verified.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// A folder cannot be listed.
-    #[error("list {}", dir.display())]
+    /// A directory cannot be listed.
+    #[error("list directory {}", dir.display())]
     List {
-        /// The folder.
+        /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file cannot be looked up or opened.
+    /// A file cannot be inspected or opened.
     #[error("open {}", file.display())]
     Open {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The disk refused a read.
+    /// A read failed with an I/O error.
     #[error("read {}, {place}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// Where in it.
+        /// Position in the file.
         place: String,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Whether the database is in use cannot be told.
+    /// The database lock cannot be checked.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
@@ -56,7 +56,7 @@ impl VerifyError {
     }
 }
 
-/// Whether a failed read says something about the file, which became shorter, and nothing about the disk.
+/// Whether a read failed because the file is too short, which is damage and not an I/O error.
 pub(super) fn is_truncated_read(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof
 }

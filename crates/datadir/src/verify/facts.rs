@@ -1,85 +1,85 @@
-//! What a data directory says about itself.
+//! Facts read from a data directory.
 
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Revision, Term, TxId};
 use serde::{Serialize, Serializer};
 
-/// What a data directory says about itself. Absent is what it does not say or what was not looked for.
+/// Facts read from a data directory. `None` means not recorded or not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DirFacts {
-    /// The revision of the database. What it has yet to apply from the log comes on top, see
+    /// Revision of the database, without unapplied WAL entries; see
     /// [`possible_writes_in_wal`](Self::possible_writes_in_wal).
     #[serde(serialize_with = "number")]
     pub revision: Revision,
-    /// The revision below which reads are refused.
+    /// Compacted revision; etcd rejects reads below it.
     #[serde(serialize_with = "number")]
     pub compact_revision: Option<Revision>,
-    /// The last entry of the log that the database reflects.
+    /// Last WAL entry applied to the database.
     #[serde(serialize_with = "number")]
     pub consistent_index: Option<RaftIndex>,
-    /// The term of that entry, as the database says (since 3.5).
+    /// Term of that entry as recorded in the database (since 3.5).
     #[serde(serialize_with = "number")]
     pub term: Option<Term>,
-    /// Whose directory it is.
+    /// ID of the member that owns the directory.
     #[serde(serialize_with = "hex")]
     pub member_id: Option<MemberId>,
-    /// Of which cluster.
+    /// ID of its cluster.
     #[serde(serialize_with = "hex")]
     pub cluster_id: Option<ClusterId>,
-    /// The members the database knows.
+    /// Members listed in the database.
     pub members: Vec<MemberFacts>,
     /// Raised alarms.
     pub alarms: Vec<AlarmFacts>,
-    /// Whether clients must authenticate.
+    /// Whether authentication is enabled.
     pub auth_enabled: bool,
-    /// The newest write transaction of the database file.
+    /// Newest write transaction of the database file.
     #[serde(serialize_with = "number")]
     pub db_txid: TxId,
-    /// Bytes of the database file.
+    /// Size of the database file in bytes.
     pub db_bytes: u64,
-    /// Bytes of its pages that hold something; the rest is free. Full verification only.
+    /// Bytes of used pages; the rest is free. Full verification only.
     pub db_bytes_in_use: Option<u64>,
-    /// Keys that exist at the newest revision. Full verification only.
+    /// Number of keys at the newest revision. Full verification only.
     pub live_keys: Option<u64>,
-    /// Rows of the key bucket: versions and deletes. Full verification only.
+    /// Number of rows in the key bucket: versions and tombstones. Full verification only.
     pub rows: Option<u64>,
-    /// Leases. Full verification only.
+    /// Number of leases. Full verification only.
     pub leases: Option<u64>,
-    /// The raft snapshot etcd would start from; 0 for none.
+    /// Index of the raft snapshot that etcd starts from; 0 if there is none.
     #[serde(serialize_with = "number")]
     pub snapshot_index: Option<RaftIndex>,
-    /// The newest entry of the log.
+    /// Index of the newest WAL entry.
     #[serde(serialize_with = "number")]
     pub last_wal_index: Option<RaftIndex>,
-    /// The newest entry the log knows to be committed. It may trail what was applied.
+    /// Commit index recorded in the WAL. It may be lower than the consistent index.
     #[serde(serialize_with = "number")]
     pub commit: Option<RaftIndex>,
-    /// How many revisions the database may gain from the log at most: entries behind the consistent index that can
-    /// write, whether known to be committed or not.
+    /// Maximum number of revisions that the database can gain from the WAL: entries after the consistent index
+    /// that can write, committed or not.
     pub possible_writes_in_wal: Option<u64>,
-    /// Those of them that are known to be committed.
+    /// Those of them known to be committed.
     pub committed_writes_in_wal: Option<u64>,
     /// Schema version of the database (since 3.6).
     pub storage_version: Option<String>,
-    /// The version all members agreed on.
+    /// Cluster version.
     pub cluster_version: Option<String>,
 }
 
-/// A member as the `members` bucket has it.
+/// A member in the `members` bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberFacts {
-    /// Its identity.
+    /// Member ID.
     #[serde(serialize_with = "hex")]
     pub id: MemberId,
-    /// Its name; empty until it has started for the first time.
+    /// Member name; empty until its first start.
     pub name: String,
-    /// Where other members reach it.
+    /// Peer URLs.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it; empty until it has started for the first time.
+    /// Client URLs; empty until its first start.
     pub client_urls: Vec<String>,
-    /// Whether it has no vote.
+    /// Whether the member is a learner, without a vote.
     pub is_learner: bool,
 }
 
@@ -87,14 +87,14 @@ pub struct MemberFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AlarmFacts {
-    /// The member it concerns.
+    /// The member that raised it.
     #[serde(serialize_with = "hex")]
     pub member_id: MemberId,
-    /// `NOSPACE`, `CORRUPT`, or the number of one this program does not know.
+    /// `NOSPACE`, `CORRUPT`, or the number of an unknown alarm type.
     pub alarm: String,
 }
 
-/// A counter, or none, as the number it is in JSON.
+/// A counter or `None`, serialized as a JSON number.
 trait JsonNumber {
     fn serialize_number<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
 }
@@ -121,7 +121,7 @@ fn number<C: JsonNumber, S: Serializer>(counter: &C, serializer: S) -> Result<S:
     counter.serialize_number(serializer)
 }
 
-/// An identity, or none, as etcd prints it: a number of 64 bits does not survive most readers of JSON.
+/// An ID or `None`, serialized in etcd's hex notation: most JSON readers lose precision of 64-bit numbers.
 trait HexId {
     fn to_hex(&self) -> Option<String>;
 }

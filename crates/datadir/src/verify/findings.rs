@@ -1,4 +1,4 @@
-//! Collects what is found on the way, and tells damage from being unable to look.
+//! Collects findings, and distinguishes damage from errors that prevent a check.
 
 use std::fmt;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 use super::error::VerifyError;
 use super::report::{DirFault, FaultKind, DirFinding, DirWarning, WarningKind};
 
-/// Why a check stopped.
+/// Why a check ended early.
 #[derive(Debug)]
 pub(super) enum CheckFailure {
-    /// Something is damaged. Other files can still be looked at.
+    /// Damage was found. Other files can still be checked.
     Damage(DirFault),
-    /// Nothing can be said.
+    /// The check is not possible.
     Unverifiable(VerifyError),
 }
 
@@ -32,7 +32,7 @@ impl From<VerifyError> for CheckFailure {
     }
 }
 
-/// What was found so far.
+/// Faults and warnings found so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) faults: Vec<DirFault>,
@@ -60,7 +60,7 @@ impl Findings {
         self.warnings.push(DirFinding::new(what, file, place, reason));
     }
 
-    /// Writes damage down and goes on without the result of the check.
+    /// Records damage and returns `None` for the result of the check.
     pub(super) fn record_damage<T>(&mut self, result: Result<T, CheckFailure>) -> Result<Option<T>, VerifyError> {
         match result {
             Ok(value) => Ok(Some(value)),

@@ -1,4 +1,4 @@
-//! Checks both sides of a directory that has them, and how they fit together.
+//! Checks database and raft files of a directory, and their consistency.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::raft::{self, RaftState};
 use super::relation;
 use super::report::{DirVerdict, DirReport, WarningKind};
 
-/// What is left to do once there is a database file and a log.
+/// The checks of a directory that has a database file and a WAL.
 #[derive(Clone, Copy)]
 pub(super) struct DirCheck<'a> {
     pub(super) layout: &'a DirLayout,
@@ -24,7 +24,7 @@ pub(super) struct DirCheck<'a> {
     pub(super) depth: Depth,
 }
 
-/// Both sides of a directory, as far as they can be read.
+/// Database and raft state of a directory, as far as they can be read.
 struct DirContents {
     db: Option<OpenedDatabase>,
     walk_summary: Option<WalkSummary>,
@@ -38,23 +38,25 @@ impl DirCheck<'_> {
         mut findings: Findings,
     ) -> Result<DirReport, VerifyError> {
         let applied = applied_index(db.as_ref());
+        // A `.snap.db` above the applied index may replace the database at the next start.
         let may_be_replaced = self
             .snap_dir
             .databases
             .iter()
             .any(|(index, _)| *index > applied);
-        let sides = if may_be_replaced {
+        let contents = if may_be_replaced {
             self.check_sequentially(db, &mut findings)?
         } else {
             self.check_concurrently(db, &mut findings)?
         };
-        if let (Some(db), Some(raft)) = (&sides.db, &sides.raft) {
+        if let (Some(db), Some(raft)) = (&contents.db, &contents.raft) {
             relation::check_indexes(self.layout, db, raft, &mut findings);
+            // A sanity check does not read far enough back to know the members.
             if self.depth == Depth::Full {
                 relation::check_membership(self.layout, db, raft, &mut findings);
             }
         }
-        if let Some(db) = &sides.db {
+        if let Some(db) = &contents.db {
             warn_alarms(db, &mut findings);
         }
         let verdict = if findings.faults.is_empty() {
@@ -62,30 +64,30 @@ impl DirCheck<'_> {
         } else {
             DirVerdict::Corrupt
         };
-        let facts = sides
+        let facts = contents
             .db
             .as_ref()
-            .map(|db| collect_facts(db, sides.walk_summary.as_ref(), sides.raft.as_ref()));
+            .map(|db| collect_facts(db, contents.walk_summary.as_ref(), contents.raft.as_ref()));
         Ok(build_report(verdict, findings, facts))
     }
 
-    /// Database and log are different files, and reading either takes a core: each gets its own.
+    /// Checks database and WAL on two threads: they are different files, and each check saturates a core.
     fn check_concurrently(self, db: Option<OpenedDatabase>, findings: &mut Findings) -> Result<DirContents, VerifyError> {
         let applied = applied_index(db.as_ref());
-        let (walk_summary, raft, of_raft) = thread::scope(|scope| {
-            let other = scope.spawn(|| {
+        let (walk_summary, raft, raft_findings) = thread::scope(|scope| {
+            let raft_thread = scope.spawn(|| {
                 let mut findings = Findings::default();
                 let raft = self.check_raft(applied, &mut findings);
                 (raft, findings)
             });
             let walk_summary = self.walk_database(db.as_ref(), findings);
-            let (raft, of_raft) = match other.join() {
+            let (raft, raft_findings) = match raft_thread.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
-            (walk_summary, raft, of_raft)
+            (walk_summary, raft, raft_findings)
         });
-        findings.merge(of_raft);
+        findings.merge(raft_findings);
         Ok(DirContents {
             db,
             walk_summary: walk_summary?,
@@ -93,7 +95,7 @@ impl DirCheck<'_> {
         })
     }
 
-    /// A database from the leader may be about to replace the present one, and only the log tells.
+    /// Checks the WAL first: only it shows whether a database received from the leader replaces the current one.
     fn check_sequentially(
         self,
         db: Option<OpenedDatabase>,
@@ -108,8 +110,8 @@ impl DirCheck<'_> {
         Ok(DirContents { db, walk_summary, raft })
     }
 
-    /// The database that takes the place of the present one at the next start: that of the snapshot to start from,
-    /// when the present one is older. etcd opens the present one first, so that has to be possible.
+    /// The received database that replaces the current one at the next start: that of the snapshot to start
+    /// from, if the current one is older. etcd opens the current one first, so it must be readable.
     fn find_pending_database(
         self,
         db: Option<&OpenedDatabase>,
@@ -125,16 +127,17 @@ impl DirCheck<'_> {
         found.filter(|_| is_needed).cloned()
     }
 
-    /// Goes on with another database. What was wrong with the old one does not matter any more.
+    /// Continues with the received database. Drops findings about the old one, which etcd will replace.
     fn switch_database(
         self,
         index: RaftIndex,
         path: &Path,
         findings: &mut Findings,
     ) -> Result<(Option<OpenedDatabase>, Option<RaftState>), VerifyError> {
+        // The raft check ran against the old database; it is repeated below.
         *findings = Findings::default();
         let reason =
-            format!("takes the place of the present database, which is older than {index}");
+            format!("replaces the current database, whose consistent index is below {index}");
         findings.add_warning(WarningKind::SnapshotDatabase, path, "", reason);
         let file = File::open(path).map_err(|source| VerifyError::open(path, source))?;
         let opened = OpenedDatabase::read(path, file, findings);
@@ -166,7 +169,7 @@ impl DirCheck<'_> {
     }
 }
 
-/// The last entry a database has applied; 0 for none, or when it cannot be read.
+/// The last applied entry; 0 if there is none or the database cannot be read.
 fn applied_index(db: Option<&OpenedDatabase>) -> RaftIndex {
     db.and_then(|db| db.facts.consistent_index)
         .unwrap_or_default()
@@ -174,7 +177,7 @@ fn applied_index(db: Option<&OpenedDatabase>) -> RaftIndex {
 
 fn warn_alarms(db: &OpenedDatabase, findings: &mut Findings) {
     for alarm in &db.small_buckets.alarms {
-        let reason = format!("{} of member {}", alarm.alarm, alarm.member_id);
+        let reason = format!("alarm {} of member {}", alarm.alarm, alarm.member_id);
         findings.add_warning(WarningKind::Alarm, &db.path, "bucket alarm", reason);
     }
 }

@@ -1,4 +1,4 @@
-//! The folders of a data directory, and the files in `snap/`.
+//! The directories of a data directory, and the files in `snap/`.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use mainstay_wal::{SnapName, parse_snap_db_index};
 
 use super::error::VerifyError;
 
-/// What is at a path.
+/// File type at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathKind {
     Absent,
@@ -18,7 +18,7 @@ pub(super) enum PathKind {
     Other,
 }
 
-/// What is at `path`, links followed.
+/// The file type at `path`; follows symbolic links.
 pub(super) fn read_path_kind(path: &Path) -> Result<PathKind, VerifyError> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Ok(PathKind::Directory),
@@ -29,7 +29,7 @@ pub(super) fn read_path_kind(path: &Path) -> Result<PathKind, VerifyError> {
     }
 }
 
-/// Nothing is there, or what should be a folder on the way is none.
+/// Whether the path or one of its parent directories does not exist.
 pub(super) fn is_not_found(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -60,22 +60,21 @@ impl DirLayout {
     }
 }
 
-/// What lies in `snap/` beside the database.
+/// Files in `snap/` beside the database.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SnapDir {
-    /// The folder itself.
     pub(super) path: PathBuf,
-    /// Raft snapshots, the newest first.
+    /// Raft snapshots, newest first.
     pub(super) snapshots: Vec<(SnapName, PathBuf)>,
     /// Databases received from the leader, in index order.
     pub(super) databases: Vec<(RaftIndex, PathBuf)>,
-    /// Copies of broken snapshots.
+    /// Copies of broken snapshots, as etcd renames them.
     pub(super) broken_copies: Vec<PathBuf>,
 }
 
 impl SnapDir {
     pub(super) fn list(dir: &Path) -> Result<Self, VerifyError> {
-        let mut folder = Self {
+        let mut snap_dir = Self {
             path: dir.to_owned(),
             ..Self::default()
         };
@@ -83,20 +82,21 @@ impl SnapDir {
         for item in fs::read_dir(dir).map_err(failed)? {
             let item = item.map_err(failed)?;
             let file_name = item.file_name();
+            // etcd's own file names are ASCII.
             let Some(name) = file_name.to_str() else {
                 continue;
             };
             if let Some(snapshot) = SnapName::parse(name) {
-                folder.snapshots.push((snapshot, item.path()));
+                snap_dir.snapshots.push((snapshot, item.path()));
             } else if let Some(index) = parse_snap_db_index(name) {
-                folder.databases.push((index, item.path()));
+                snap_dir.databases.push((index, item.path()));
             } else if name.ends_with(".snap.broken") {
-                folder.broken_copies.push(item.path());
+                snap_dir.broken_copies.push(item.path());
             }
         }
-        folder.snapshots.sort_by(|(a, _), (b, _)| b.cmp(a));
-        folder.databases.sort();
-        folder.broken_copies.sort();
-        Ok(folder)
+        snap_dir.snapshots.sort_by(|(a, _), (b, _)| b.cmp(a));
+        snap_dir.databases.sort();
+        snap_dir.broken_copies.sort();
+        Ok(snap_dir)
     }
 }

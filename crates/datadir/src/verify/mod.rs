@@ -1,20 +1,21 @@
-//! Says whether etcd can start on a data directory and will have everything it acknowledged.
+//! Verifies that etcd can start on a data directory with everything it acknowledged.
 //!
 //! ```text
-//! folders → flock → database: metas, facts, small buckets ─► walk over all pages, history of every key ┐
-//!                └─ raft: segment names, records, tail ─► snapshot to start from, entries behind ──────┤
-//!                                                             how they fit together → Report ◄─────────┘
+//! layout → flock → database: metas, facts, small buckets ─► walk over all pages, history of every key ┐
+//!               └─ raft: segment names, records, tail ─► snapshot to start from, unapplied entries ───┤
+//!                                                                    consistency → Report ◄──────────┘
 //! ```
 //!
-//! [`Depth::Sanity`] stops in front of the walk and reads the log only as far back as the database has applied it.
-//! [`Depth::Full`] reads everything once, database and log at the same time.
+//! [`Depth::Sanity`] skips the walk and reads the WAL only from the applied index on. [`Depth::Full`] reads
+//! everything once, database and WAL concurrently.
 //!
-//! Holds: nothing is written; the database is held with a shared lock, so that no etcd starts on it meanwhile; damage
-//! is never an error but a [`Fault`] with file and place. What a killed server leaves behind is no damage: a torn
-//! tail, a database that trails its log, a snapshot received from the leader and not yet adopted.
+//! **Invariants**: a verification writes nothing; it holds a shared lock on the database, so that etcd cannot
+//! start meanwhile; damage is not an error but a [`Fault`] with file and position. The traces of a killed
+//! server are not damage: a torn tail, a database that lags behind its WAL, a snapshot received from the leader
+//! and not yet applied.
 //!
-//! Cannot see: a bit that flipped inside a key or a value. Pages of the database have no checksum; only the `HashKV` of
-//! another member at the same revision tells.
+//! **Limits**: a flipped bit inside a key or value is not detected, because bbolt pages have no checksum.
+//! Comparing `HashKV` with another member at the same revision detects it.
 
 mod conclusion;
 mod damage;
@@ -37,11 +38,11 @@ pub use self::facts::{AlarmFacts, DirFacts, MemberFacts};
 pub use self::parts::verify;
 pub use self::report::{DirVerdict, DirFault, FaultKind, DirFinding, DirReport, DirWarning, WarningKind};
 
-/// How much of a directory is looked at.
+/// Depth of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// A handful of pages and the end of the log: enough after a clean stop.
+    /// A few pages and the end of the WAL; sufficient after a clean stop.
     Sanity,
-    /// Every page, every row, every record: after anything else.
+    /// Every page, row and record; required in all other cases.
     Full,
 }

@@ -1,4 +1,4 @@
-//! Finds the parts of a directory, and settles the cases in which one is not there.
+//! Finds the parts of a directory, and handles those with missing parts.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::layout::{PathKind, DirLayout, SnapDir, is_not_found, read_path_kind};
 use super::report::{DirVerdict, FaultKind, DirReport, WarningKind};
 use crate::lock::try_flock;
 
-/// Verifies a data directory. Damage is in the report; an error means that nothing can be said.
+/// Verifies a data directory. Damage is in the report; an error means that verification is not possible.
 pub fn verify(data_dir: &Path, depth: Depth) -> Result<DirReport, VerifyError> {
     let layout = DirLayout::new(data_dir);
     let mut findings = Findings::default();
@@ -26,6 +26,7 @@ pub fn verify(data_dir: &Path, depth: Depth) -> Result<DirReport, VerifyError> {
     let Some(file) = open_database(&layout, &mut findings)? else {
         return report_without_database(&layout, findings);
     };
+    // bbolt holds an exclusive flock while etcd runs; the shared lock also keeps etcd from starting.
     if !try_flock(&file, FlockOperation::NonBlockingLockShared, &layout.db)? {
         return Ok(build_report(DirVerdict::InUse, findings, None));
     }
@@ -43,7 +44,7 @@ pub fn verify(data_dir: &Path, depth: Depth) -> Result<DirReport, VerifyError> {
     job.run(db, findings)
 }
 
-/// The folders every directory has. A verdict when it is clear already.
+/// Checks the required directories; returns a verdict if it is already determined.
 fn check_required_dirs(
     data_dir: &Path,
     layout: &DirLayout,
@@ -53,25 +54,26 @@ fn check_required_dirs(
         match read_path_kind(path)? {
             PathKind::Directory => {}
             PathKind::Absent => return Ok(Some(DirVerdict::Missing)),
-            _ => return Ok(Some(add_missing_part(path, "folder", findings))),
+            _ => return Ok(Some(add_missing_part(path, "directory", findings))),
         }
     }
     match read_path_kind(&layout.snap)? {
         PathKind::Directory => Ok(None),
+        // etcd creates `snap` before `wal`: without either, the first start was interrupted.
         PathKind::Absent if !has_log(layout)? => Ok(Some(warn_first_start_unfinished(layout, findings))),
-        _ => Ok(Some(add_missing_part(&layout.snap, "folder", findings))),
+        _ => Ok(Some(add_missing_part(&layout.snap, "directory", findings))),
     }
 }
 
 fn add_missing_part(path: &Path, what: &str, findings: &mut Findings) -> DirVerdict {
-    let reason = format!("there is no such {what}");
+    let reason = format!("missing or not a {what}");
     findings.add_fault(FaultKind::PartMissing, path, "", reason);
     DirVerdict::Corrupt
 }
 
-/// Nothing was acknowledged before there was a log, so nothing can have been lost.
+/// Not damage: etcd acknowledges no write before the WAL exists, so nothing is lost.
 fn warn_first_start_unfinished(layout: &DirLayout, findings: &mut Findings) -> DirVerdict {
-    let reason = "the first start ended before there was a log".to_owned();
+    let reason = "first start ended before the WAL was created".to_owned();
     findings.add_warning(
         WarningKind::FirstStartUnfinished,
         &layout.member,
@@ -81,12 +83,13 @@ fn warn_first_start_unfinished(layout: &DirLayout, findings: &mut Findings) -> D
     DirVerdict::Missing
 }
 
-/// The database, if it is there.
+/// Opens the database; `None` if it does not exist.
 fn open_database(layout: &DirLayout, findings: &mut Findings) -> Result<Option<File>, VerifyError> {
     match read_path_kind(&layout.db)? {
         PathKind::Absent => Ok(None),
         PathKind::File => match File::open(&layout.db) {
             Ok(file) => Ok(Some(file)),
+            // Deleted between the two calls.
             Err(error) if is_not_found(&error) => Ok(None),
             Err(source) => Err(VerifyError::open(&layout.db, source)),
         },
@@ -101,6 +104,7 @@ fn report_without_database(layout: &DirLayout, mut findings: Findings) -> Result
     if !findings.faults.is_empty() {
         return Ok(build_report(DirVerdict::Corrupt, findings, None));
     }
+    // A WAL without database: acknowledged writes before the raft snapshot are lost.
     let verdict = if has_log(layout)? {
         add_missing_part(&layout.db, "file", &mut findings)
     } else {
@@ -109,12 +113,12 @@ fn report_without_database(layout: &DirLayout, mut findings: Findings) -> Result
     Ok(build_report(verdict, findings, None))
 }
 
-/// A database to which something was applied had a log.
+/// Reports damage unless the database is blank: a database with applied entries had a WAL.
 fn report_without_log(layout: &DirLayout, db: Option<&OpenedDatabase>, mut findings: Findings) -> DirReport {
     let verdict = if db.is_some_and(OpenedDatabase::is_blank) && findings.faults.is_empty() {
         warn_first_start_unfinished(layout, &mut findings)
     } else {
-        let reason = "there is no log, and the database is not new".to_owned();
+        let reason = "WAL is missing, but the database is not new".to_owned();
         findings.add_fault(FaultKind::PartMissing, &layout.wal, "", reason);
         DirVerdict::Corrupt
     };
@@ -122,7 +126,7 @@ fn report_without_log(layout: &DirLayout, db: Option<&OpenedDatabase>, mut findi
     build_report(verdict, findings, facts)
 }
 
-/// Whether there is at least one segment.
+/// Whether the WAL has at least one segment.
 fn has_log(layout: &DirLayout) -> Result<bool, VerifyError> {
     match Log::open(&layout.wal) {
         Err(ListError::Empty { .. }) => Ok(false),

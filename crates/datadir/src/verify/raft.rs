@@ -1,4 +1,4 @@
-//! The raft side: the log, the snapshot etcd would start from, and what the log holds behind the database.
+//! Raft checks: the WAL, the snapshot that etcd starts from, and the unapplied entries.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use super::layout::{DirLayout, SnapDir};
 use super::report::{FaultKind, WarningKind};
 use super::snapshot;
 
-/// What the raft files say.
+/// State of the raft files.
 #[derive(Debug)]
 pub(super) struct RaftState {
     pub(super) summary: LogSummary,
-    /// The snapshot etcd would start from.
+    /// The snapshot that etcd starts from.
     pub(super) snapshot: Option<(PathBuf, SnapFile)>,
     pub(super) unapplied: UnappliedEntries,
 }
 
 impl RaftState {
-    /// The last entry the snapshot covers; 0 without one.
+    /// The last entry that the snapshot covers; 0 without one.
     pub(super) fn snapshot_index(&self) -> RaftIndex {
         self.snapshot
             .as_ref()
@@ -34,25 +34,25 @@ impl RaftState {
     }
 }
 
-/// What entries do that the database, or the snapshot, has not seen.
+/// Effects of the entries that are not yet in the database or the snapshot.
 #[derive(Debug, Default)]
 pub(super) struct UnappliedEntries {
-    /// Entries behind the consistent index that can write.
+    /// Number of entries after the consistent index that can write.
     pub(super) possible_writes: u64,
     /// Those of them known to be committed.
     pub(super) committed_writes: u64,
-    /// The members at the consistent index; only followed in a full verification.
+    /// The members at the consistent index; full verification only.
     pub(super) members_at_consistent_index: BTreeSet<MemberId>,
-    /// The members at the end of the log.
+    /// The members at the end of the WAL.
     pub(super) members_at_log_end: BTreeSet<MemberId>,
-    /// Members that entries removed.
+    /// Members removed by entries.
     pub(super) removed_members: BTreeSet<MemberId>,
 }
 
-/// Reads the raft side of a directory whose database has applied everything up to `applied`.
+/// Checks the raft files of a directory whose database has applied entries up to `applied`.
 pub(super) fn inspect_raft_files(
     layout: &DirLayout,
-    folder: &SnapDir,
+    snap_dir: &SnapDir,
     depth: Depth,
     applied: RaftIndex,
     findings: &mut Findings,
@@ -60,7 +60,8 @@ pub(super) fn inspect_raft_files(
     let Some(log) = findings.record_damage(Log::open(&layout.wal).map_err(damage::classify_list_error))? else {
         return Ok(None);
     };
-    warn_broken_copies(layout, &log, folder, findings);
+    warn_broken_copies(layout, &log, snap_dir, findings);
+    // After a clean stop, entries before the applied index need no check.
     let part = match depth {
         Depth::Sanity => log.since(applied),
         Depth::Full => log.clone(),
@@ -73,7 +74,7 @@ pub(super) fn inspect_raft_files(
     };
     check_log_end(layout, &summary, findings);
     let snapshot = snapshot::choose_snapshot(
-        folder,
+        snap_dir,
         &snapshot::WalView::new(&part, &summary, depth),
         findings,
     )?;
@@ -88,14 +89,14 @@ pub(super) fn inspect_raft_files(
     }))
 }
 
-fn warn_broken_copies(layout: &DirLayout, log: &Log, folder: &SnapDir, findings: &mut Findings) {
+fn warn_broken_copies(layout: &DirLayout, log: &Log, snap_dir: &SnapDir, findings: &mut Findings) {
     let broken = log
         .other_files()
         .iter()
         .filter(|name| name.to_string_lossy().ends_with(".broken"))
         .map(|name| layout.wal.join(name));
-    for path in broken.chain(folder.broken_copies.iter().cloned()) {
-        let reason = "a copy of what was broken once, made by a repair".to_owned();
+    for path in broken.chain(snap_dir.broken_copies.iter().cloned()) {
+        let reason = "copy of a broken file from an earlier repair".to_owned();
         findings.add_warning(WarningKind::Evidence, &path, "", reason);
     }
 }
@@ -111,7 +112,7 @@ fn check_log_end(layout: &DirLayout, summary: &LogSummary, findings: &mut Findin
             WarningKind::TornTail,
             &at.file,
             format!("byte {}", at.offset),
-            format!("{reason}; etcd will cut off {discarded_bytes} bytes"),
+            format!("{reason}; etcd truncates {discarded_bytes} bytes"),
         ),
         LogTail::Trailing {
             at,
@@ -120,21 +121,23 @@ fn check_log_end(layout: &DirLayout, summary: &LogSummary, findings: &mut Findin
             WarningKind::TrailingBytes,
             &at.file,
             format!("byte {}", at.offset),
-            format!("{discarded_bytes} bytes behind the end mark; etcd will overwrite them"),
+            format!("{discarded_bytes} bytes after the end of the records; etcd overwrites them"),
         ),
     }
+    // etcd does not start if the commit index is above the last entry.
     if summary.lost_commits() > 0 {
         let (commit, last) = (summary.commit_index(), summary.last_index);
         findings.add_fault(
             FaultKind::WalEndLost,
             &layout.wal,
             format!("index {last}"),
-            format!("the log says that entry {commit} is committed, but ends with entry {last}"),
+            format!("WAL records commit index {commit}, but ends with entry {last}"),
         );
     }
 }
 
-/// etcd reads the log from the segment on that is named for at most the index of the snapshot.
+/// Checks that the WAL reaches back to the snapshot: etcd reads it from the last segment whose first index is
+/// not above the snapshot's.
 fn check_log_start(
     layout: &DirLayout,
     log: &Log,
@@ -151,7 +154,7 @@ fn check_log_start(
             &first.path,
             format!("index {begin}"),
             format!(
-                "the log begins with entry {begin}, the snapshot to start from is at {}",
+                "WAL starts with entry {begin}, but the snapshot to start from is at index {}",
                 snapshot.index
             ),
         ),
@@ -159,13 +162,13 @@ fn check_log_start(
             FaultKind::NoSnapshot,
             &layout.snap,
             "",
-            format!("no raft snapshot can be used, and the log begins with entry {begin}"),
+            format!("no usable raft snapshot, and the WAL starts with entry {begin}"),
         ),
         _ => {}
     }
 }
 
-/// Goes through the entries behind the database, in a full verification those behind the snapshot.
+/// Reads the entries after the consistent index; in a full verification those after the snapshot.
 fn scan_unapplied_entries(
     log: &Log,
     summary: &LogSummary,
@@ -174,6 +177,7 @@ fn scan_unapplied_entries(
     applied: RaftIndex,
 ) -> Result<UnappliedEntries, mainstay_wal::LogError> {
     let mut behind = UnappliedEntries::default();
+    // Following the membership needs all changes since the snapshot, not only the unapplied ones.
     let mut from = applied;
     if depth == Depth::Full {
         let snapshot = snapshot.map(|(_, snapshot)| snapshot);
@@ -198,7 +202,7 @@ fn scan_unapplied_entries(
 }
 
 impl UnappliedEntries {
-    /// Follows a membership change. One that cannot be read, or does not fit, changes nothing, as in etcd.
+    /// Applies a membership change. Ignores one that is unreadable or does not apply, as etcd does.
     fn apply_conf_change(&mut self, entry: &Entry, applied: RaftIndex) {
         let Some(change) = ConfChange::decode(&entry.data) else {
             return;
@@ -206,6 +210,7 @@ impl UnappliedEntries {
         let node = change.node;
         match change.kind {
             ConfChangeKind::AddNode | ConfChangeKind::AddLearner => {
+                // etcd never readmits a removed member ID.
                 if !self.removed_members.contains(&node) {
                     self.members_at_log_end.insert(node);
                 }

@@ -1,8 +1,7 @@
-//! Has the file in memory before the walk over it asks for it.
+//! Reads the file into the page cache ahead of the walk.
 //!
-//! A walk follows the tree, whose pages lie anywhere in a file that has been written to for a while, so the system
-//! cannot guess what comes next. Asking for the file front to back, on a thread of its own, turns that into the reads a
-//! disk is best at.
+//! The walk follows the B+tree, whose pages are scattered over the file, so the kernel's read-ahead does not
+//! help. Requesting the file front to back on a separate thread turns random reads into sequential ones.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -11,13 +10,13 @@ use std::thread;
 
 use rustix::fs::{Advice, fadvise};
 
-/// Bytes asked for at a time.
+/// Bytes per request.
 const WINDOW_BYTES: NonZeroU64 = NonZeroU64::new(4 << 20).expect("not zero");
 
-/// Files above this are left to the walk: what is read ahead would be gone before it is needed.
+/// No read-ahead for larger files: pages would be evicted from the cache before the walk needs them.
 const MAX_FILE_BYTES: u64 = 8 << 30;
 
-/// Runs `work` while the first `bytes` of `file` are fetched. Failing to fetch is no error: it only costs time.
+/// Runs `work` while the first `bytes` of `file` are read ahead. A failure only costs time.
 pub(super) fn run_with_read_ahead<T>(file: &File, bytes: u64, work: impl FnOnce() -> T) -> T {
     if bytes > MAX_FILE_BYTES {
         return work();

@@ -1,4 +1,4 @@
-//! How database, log and snapshot must fit together.
+//! Consistency between database, WAL and raft snapshot.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,29 +14,31 @@ use super::raft::RaftState;
 use super::report::{FaultKind, WarningKind, format_error_chain};
 use super::snapshot::collect_members;
 
-/// Snapshot index <= consistent index <= last index of the log, and the same term at the consistent index.
+/// Checks snapshot index <= consistent index <= last WAL index, and equal terms at the consistent index.
 pub(super) fn check_indexes(layout: &DirLayout, db: &OpenedDatabase, raft: &RaftState, findings: &mut Findings) {
     let applied = db.facts.consistent_index.unwrap_or_default();
     let (snapshot, last) = (raft.snapshot_index(), raft.summary.last_index);
     let place = format!("consistent index {applied}");
+    // etcd panics at boot: "failed to find database snapshot file".
     if applied < snapshot {
         findings.add_fault(
             FaultKind::IndexBehindSnapshot,
             &db.path,
             &place,
             format!(
-                "the raft snapshot covers entry {snapshot}, and there is no {:016x}.snap.db",
+                "below raft snapshot index {snapshot}, and {:016x}.snap.db does not exist",
                 snapshot.0
             ),
         );
     }
+    // etcd skips every new entry up to this index, because it counts as already applied.
     if applied > last {
         findings.add_fault(
             FaultKind::IndexBeyondLog,
             &db.path,
             &place,
             format!(
-                "the log in {} ends with entry {last}: writes up to {applied} would be skipped",
+                "WAL in {} ends with entry {last}: etcd would skip new writes up to {applied}",
                 layout.wal.display()
             ),
         );
@@ -47,14 +49,15 @@ pub(super) fn check_indexes(layout: &DirLayout, db: &OpenedDatabase, raft: &Raft
     }
 }
 
-/// The term of a database that only knows newer servers and tools is that of its consistent index.
+/// Compares the term in the database with that of the WAL; a mismatch is damage only where etcd maintains it.
 fn check_term(db: &OpenedDatabase, raft: &RaftState, stored: Term, logged: Term, findings: &mut Findings) {
     if stored == logged {
         return;
     }
     let applied = db.facts.consistent_index.unwrap_or_default();
     let place = format!("consistent index {applied}");
-    let reason = format!("the database says term {stored}, the log has term {logged} there");
+    let reason = format!("database records term {stored}, WAL has term {logged}");
+    // Where etcd keeps the term current, another term means a database of another history.
     if is_term_maintained(db, raft, stored < logged) {
         findings.add_fault(FaultKind::TermDiffers, &db.path, place, reason);
     } else {
@@ -62,14 +65,14 @@ fn check_term(db: &OpenedDatabase, raft: &RaftState, stored: Term, logged: Term,
     }
 }
 
-/// Servers and tools of 3.4 move the consistent index and leave the term alone. They can have been at work where the
-/// cluster version is not above 3.4, since no server joins a cluster whose version is above its own; where none is
-/// known yet and the term trails; and in a directory that was restored and never started, which still has the
-/// cluster version of its former life.
-fn is_term_maintained(db: &OpenedDatabase, raft: &RaftState, trails: bool) -> bool {
+/// Servers and tools of 3.4 update the consistent index but not the term. They may have written the directory
+/// if the cluster version is at most 3.4, because no server joins a cluster with a higher version; if it is
+/// not set yet and the term lags; or if the directory was restored and never started, because it then has the
+/// cluster version of the old cluster.
+fn is_term_maintained(db: &OpenedDatabase, raft: &RaftState, lags: bool) -> bool {
     let knows_3_4 = match db.small_buckets.cluster_version.as_deref() {
         Some(version) => is_at_most_3_4(version),
-        None => trails,
+        None => lags,
     };
     !knows_3_4 && !is_fresh_restore(raft)
 }
@@ -82,7 +85,7 @@ fn is_at_most_3_4(version: &str) -> bool {
     }
 }
 
-/// A restore writes one entry per member and a snapshot that covers them, all in term 1.
+/// Whether the directory was restored and never started: one entry per member, all in term 1.
 fn is_fresh_restore(raft: &RaftState) -> bool {
     let Some((_, snapshot)) = &raft.snapshot else {
         return false;
@@ -92,7 +95,7 @@ fn is_fresh_restore(raft: &RaftState) -> bool {
         && raft.summary.last_index == snapshot.index
 }
 
-/// Whether the member belongs to the cluster, and whether everyone agrees on who does.
+/// Checks that the member belongs to the cluster, and that all records of the membership match.
 pub(super) fn check_membership(layout: &DirLayout, db: &OpenedDatabase, raft: &RaftState, findings: &mut Findings) {
     let mut removed = raft.unapplied.removed_members.clone();
     removed.extend(&db.small_buckets.removed_members);
@@ -106,8 +109,9 @@ pub(super) fn check_membership(layout: &DirLayout, db: &OpenedDatabase, raft: &R
     check_members_bucket(db, raft, findings);
 }
 
-/// The tree inside the snapshot, which must agree with the configuration beside it. 3.7 writes none.
+/// Checks that the v2 store in the snapshot matches its raft configuration. etcd 3.7 writes no v2 store.
 fn check_snapshot_content(path: &Path, snapshot: &SnapFile, findings: &mut Findings) -> Option<V2Store> {
+    // etcd 3.7 writes snapshots without v2 store.
     if snapshot.data.is_empty() {
         return None;
     }
@@ -119,14 +123,15 @@ fn check_snapshot_content(path: &Path, snapshot: &SnapFile, findings: &mut Findi
         }
     };
     if store.user_keys > 0 {
-        let reason = format!("{} keys of the v2 api", store.user_keys);
+        let reason = format!("{} keys of the v2 API", store.user_keys);
         findings.add_warning(WarningKind::V2Keys, path, "", reason);
     }
     let listed: BTreeSet<MemberId> = store.members.iter().map(|member| member.id).collect();
     let configured = collect_members(&snapshot.conf_state);
+    // etcd up to 3.5 takes the members from the v2 store and the voters from the configuration.
     if !listed.is_empty() && listed != configured {
         let reason = format!(
-            "the snapshot lists the members {}, its configuration {}",
+            "v2 store of the snapshot lists members {}, its raft configuration {}",
             join_member_ids(&listed),
             join_member_ids(&configured)
         );
@@ -136,7 +141,7 @@ fn check_snapshot_content(path: &Path, snapshot: &SnapFile, findings: &mut Findi
     Some(store)
 }
 
-/// The log's mark of the snapshot names the same configuration. 3.4 writes none.
+/// Checks that the WAL's snapshot record has the same configuration. etcd 3.4 records none.
 fn check_snapshot_mark(path: &Path, snapshot: &SnapFile, raft: &RaftState, findings: &mut Findings) {
     let place = (snapshot.term, snapshot.index);
     let marked = raft
@@ -148,7 +153,7 @@ fn check_snapshot_mark(path: &Path, snapshot: &SnapFile, raft: &RaftState, findi
     for state in marked {
         if to_sorted(state) != to_sorted(&snapshot.conf_state) {
             let reason = format!(
-                "the snapshot is of the members {}, the log says {} there",
+                "snapshot has members {}, its WAL record {}",
                 join_member_ids(&collect_members(&snapshot.conf_state)),
                 join_member_ids(&collect_members(state))
             );
@@ -158,7 +163,7 @@ fn check_snapshot_mark(path: &Path, snapshot: &SnapFile, raft: &RaftState, findi
     }
 }
 
-/// A configuration in which the order of members does not count.
+/// The configuration with sorted members, for comparison.
 fn to_sorted(state: &ConfState) -> ConfState {
     let mut state = state.clone();
     for members in [
@@ -172,7 +177,7 @@ fn to_sorted(state: &ConfState) -> ConfState {
     state
 }
 
-/// The member whose log it is must be known to raft. One that is just joining has not seen the entry that adds it.
+/// Checks that the owner of the WAL is a member. A joining member has not yet received the entry that adds it.
 fn check_own_membership(
     layout: &DirLayout,
     raft: &RaftState,
@@ -185,32 +190,35 @@ fn check_own_membership(
     if known.contains(&me) {
         return;
     }
+    // Not damage: the cluster rejects the member, and etcd exits.
     if removed.contains(&me) {
-        let reason = "the member was removed from the cluster".to_owned();
+        let reason = "member was removed from the cluster".to_owned();
         findings.add_warning(WarningKind::MemberRemoved, &layout.wal, place, reason);
     } else if raft.snapshot.is_some() {
-        let reason = format!("the log is of a member that is not one of {}", join_member_ids(known));
+        let reason = format!("owner of the WAL is not one of the members {}", join_member_ids(known));
         findings.add_fault(FaultKind::NotAMember, &layout.wal, place, reason);
     } else if raft.summary.last_index > RaftIndex(0) {
-        let reason = "the entry that adds the member is not in its log yet".to_owned();
+        let reason = "WAL does not yet contain the entry that adds the member".to_owned();
         findings.add_warning(WarningKind::NotYetAMember, &layout.wal, place, reason);
     }
 }
 
-/// The `members` bucket follows the log. Restores by 3.4 leave old members in it, and up to 3.5 nobody reads it; from
-/// 3.6 on the membership comes from there.
+/// Checks the `members` bucket against raft. Restores by 3.4 leave old members in it. Servers up to 3.5 do not
+/// read it; from 3.6 on it is authoritative.
 fn check_members_bucket(db: &OpenedDatabase, raft: &RaftState, findings: &mut Findings) {
     let (expected, found) = (&raft.unapplied.members_at_consistent_index, db.small_buckets.member_ids());
+    // Without consistent index nothing was applied; the bucket is filled from the WAL at the next start.
     if db.facts.consistent_index.is_none() || *expected == found {
         return;
     }
     let reason = format!(
-        "the bucket lists the members {}, raft knows {} there",
+        "bucket lists members {}, raft has {}",
         join_member_ids(&found),
         join_member_ids(expected)
     );
     let me = raft.summary.identity.node;
     let place = "bucket members";
+    // Only 3.6 and newer write a storage version.
     let is_authoritative = db.facts.storage_version.is_some();
     if is_authoritative && expected.contains(&me) && !found.contains(&me) {
         findings.add_fault(FaultKind::NotAMember, &db.path, place, reason);
@@ -219,7 +227,7 @@ fn check_members_bucket(db: &OpenedDatabase, raft: &RaftState, findings: &mut Fi
     }
 }
 
-/// Members as a list for people.
+/// Formats member IDs as a list.
 fn join_member_ids(members: &BTreeSet<MemberId>) -> String {
     if members.is_empty() {
         return "none".to_owned();

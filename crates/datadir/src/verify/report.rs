@@ -1,4 +1,4 @@
-//! What a verification found, for people and for programs.
+//! Result of a verification.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
@@ -8,31 +8,31 @@ use serde::Serialize;
 
 use super::facts::DirFacts;
 
-/// What a data directory is, in one word.
+/// Overall result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DirVerdict {
-    /// etcd can start on it and will have everything it acknowledged.
+    /// etcd can start, with everything it acknowledged.
     Valid,
-    /// There is no data: the directory does not exist, is empty, or the first start in it never got as far as a log.
+    /// No data: the directory does not exist, is empty, or the first start ended before the WAL was created.
     Missing,
-    /// It is damaged; the faults say where.
+    /// Damaged; see the faults.
     Corrupt,
-    /// A running etcd holds it, so nothing that is read from it could be relied on.
+    /// A running etcd has the database open, so reads would be inconsistent.
     InUse,
 }
 
-/// Something found, with its place. Shown as one sentence.
+/// A fault or warning with its location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DirFinding<K> {
-    /// Its class, for programs.
+    /// Machine-readable kind.
     pub what: K,
-    /// The file or folder it is about.
+    /// The file or directory concerned.
     pub file: PathBuf,
-    /// Where in it: a page, a byte, a revision, a bucket. Empty when it is about the whole.
+    /// Position in the file: page, byte, revision or bucket. Empty if it concerns the whole file.
     pub place: String,
-    /// What is wrong, for people.
+    /// Human-readable description.
     pub reason: String,
 }
 
@@ -57,30 +57,30 @@ impl<K> fmt::Display for DirFinding<K> {
     }
 }
 
-/// Damage: etcd does not start on it, or starts and loses something.
+/// Damage: etcd does not start, or starts and loses data.
 pub type DirFault = DirFinding<FaultKind>;
 
-/// Something worth knowing that etcd lives with.
+/// An irregularity that etcd tolerates.
 pub type DirWarning = DirFinding<WarningKind>;
 
-/// The classes of damage.
+/// Kinds of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// A folder or file every data directory has is not there, or is something else.
+    /// A required directory or file is missing or has the wrong type.
     PartMissing,
-    /// Neither meta page of the database can be used.
+    /// Neither meta page of the database is valid.
     NoMetaPage,
-    /// The database is shorter than what it says is in use.
+    /// The database file is shorter than its recorded size.
     Truncated,
-    /// A page of the database is wrong, or its place in the tree is.
+    /// A page of the database, or its position in the tree, is invalid.
     Page,
-    /// The database lacks what every database of etcd has.
+    /// The file is a bbolt database, but not one of etcd.
     NotEtcd,
-    /// An entry of a bucket other than `key` cannot be read.
+    /// An entry of a bucket other than `key` cannot be decoded.
     Entry,
-    /// A compaction finished that was never begun.
+    /// The finished compaction is newer than the scheduled one.
     CompactionOrder,
     /// A row of the key bucket cannot have been written by etcd.
     Row,
@@ -88,71 +88,71 @@ pub enum FaultKind {
     History,
     /// Transactions are missing from the history.
     RevisionGap,
-    /// A segment of the log is missing between two others.
+    /// A WAL segment is missing between two others.
     WalNames,
-    /// A record of the log is damaged, or the checksum chain breaks.
+    /// A WAL record is damaged, or the CRC chain is broken.
     WalRecord,
-    /// Records of the log contradict each other: indexes, terms, or whose log it is.
+    /// WAL records are inconsistent: indexes, terms or owner.
     WalOrder,
-    /// Entries the log calls committed are not in it.
+    /// Committed entries are missing at the end of the WAL.
     WalEndLost,
-    /// The log does not reach back to the snapshot it would have to be read from.
+    /// The WAL does not reach back to the snapshot that etcd starts from.
     WalBeginLost,
-    /// No raft snapshot can be used, and the log does not reach back to the beginning.
+    /// No raft snapshot is usable, and the WAL does not reach back to the first entry.
     NoSnapshot,
-    /// The content of the raft snapshot that etcd would use is wrong.
+    /// The content of the raft snapshot that etcd starts from is invalid.
     SnapshotContent,
-    /// The database is older than the raft snapshot: etcd refuses to start.
+    /// The database is older than the raft snapshot: etcd does not start.
     IndexBehindSnapshot,
-    /// The database is ahead of the log: etcd would start and skip writes without a word.
+    /// The database is ahead of the WAL: etcd starts and silently skips writes.
     IndexBeyondLog,
-    /// The database reflects an entry of another term than the log has there: it is from another history.
+    /// Database and WAL have different terms at the consistent index: they are from different histories.
     TermDiffers,
-    /// The member whose log this is does not belong to the cluster.
+    /// The owner of the WAL is not a member of the cluster.
     NotAMember,
     /// Two records of the membership at the same index differ.
     ConfStateDiffers,
 }
 
-/// The classes of things worth knowing.
+/// Kinds of warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum WarningKind {
-    /// The first start in the directory did not get as far as a log.
+    /// The first start ended before the WAL was created.
     FirstStartUnfinished,
-    /// The database holds nothing yet; what was written is in the log.
+    /// The database is still empty; all writes are in the WAL.
     DatabaseEmpty,
-    /// One of the two meta pages is damaged; the other is used.
+    /// One of the two meta pages is invalid; etcd uses the other.
     MetaPage,
-    /// The database has a bucket no etcd makes, so that one it does make may have lost its name.
+    /// The database has an unknown bucket; the name of a known one may be damaged.
     UnknownBucket,
-    /// The log ends with the remains of a write that a crash cut off. etcd cuts them off by itself.
+    /// The WAL ends with a record torn by a crash. etcd truncates it.
     TornTail,
-    /// The log has bytes behind its end mark. etcd overwrites them.
+    /// The WAL has bytes after its last record. etcd overwrites them.
     TrailingBytes,
-    /// A raft snapshot cannot be used; an older one, or the log alone, serves.
+    /// A raft snapshot is unusable; etcd uses an older one or the WAL alone.
     SnapshotUnusable,
-    /// A database received from the leader takes the place of the present one at the next start, and is what was
-    /// verified.
+    /// A database received from the leader replaces the current one at the next start; it was verified
+    /// instead.
     SnapshotDatabase,
-    /// The `term` of the database was not kept up, as servers and tools of 3.4 do not.
+    /// The `term` in the database is outdated: servers and tools of 3.4 do not update it.
     TermStale,
-    /// The members in the database are not those raft knows, as restores by older tools leave them.
+    /// The members in the database differ from raft's; restores by older tools leave such a state.
     MembersDiffer,
-    /// The member has not yet received the entry that adds it.
+    /// The WAL does not yet contain the entry that adds the member.
     NotYetAMember,
-    /// The member was removed from its cluster and will not be let in again.
+    /// The member was removed from its cluster; it cannot rejoin with this data.
     MemberRemoved,
-    /// Keys of the v2 API exist, with which 3.6 refuses to start.
+    /// Keys of the v2 API exist; etcd 3.6 does not start with them.
     V2Keys,
     /// Rows that a finished compaction should have removed.
     Superseded,
-    /// Keys that will never expire because their lease does not exist.
+    /// Keys refer to a lease that does not exist, so they never expire.
     UnknownLease,
-    /// An alarm is raised.
+    /// An alarm is active.
     Alarm,
-    /// A copy of something broken lies beside it: damage was there before.
+    /// A copy of a broken file exists: there was damage before.
     Evidence,
 }
 
@@ -161,24 +161,24 @@ pub enum WarningKind {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DirReport {
-    /// In one word.
+    /// Overall result.
     pub verdict: DirVerdict,
-    /// Why it is corrupt; empty otherwise. Of each file the first fault, since what follows cannot be relied on.
+    /// Damage, empty unless corrupt. Only the first fault of each file, because later ones are not reliable.
     pub faults: Vec<DirFault>,
-    /// What is worth knowing.
+    /// Irregularities that etcd tolerates.
     pub warnings: Vec<DirWarning>,
-    /// What the directory says about itself, as far as it can be read.
+    /// Facts read from the directory; `None` if the database cannot be read.
     pub facts: Option<DirFacts>,
 }
 
 impl DirReport {
-    /// Whether etcd can be started on it.
+    /// Whether etcd can start on the directory.
     pub fn is_valid(&self) -> bool {
         self.verdict == DirVerdict::Valid
     }
 }
 
-/// An error and its causes as one sentence.
+/// An error and its sources, joined by colons.
 pub(super) fn format_error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

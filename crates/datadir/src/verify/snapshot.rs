@@ -1,7 +1,7 @@
-//! Which raft snapshot etcd would start from.
+//! Selects the raft snapshot that etcd starts from.
 //!
-//! The newest file that can be read and whose place the log marks as committed. A newer one that cannot be used is
-//! a warning: etcd goes on with an older one, or with the log alone.
+//! It is the newest readable file with a committed snapshot record in the WAL. An unusable newer file is a
+//! warning: etcd uses an older one or the WAL alone.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use super::findings::Findings;
 use super::layout::SnapDir;
 use super::report::WarningKind;
 
-/// What of the log is seen.
+/// The part of the WAL that was read.
 #[derive(Debug)]
 pub(super) struct WalView<'a> {
     summary: &'a LogSummary,
     depth: Depth,
-    /// Marks before this index are out of sight.
+    /// Snapshot records before this index were not read.
     first_index: RaftIndex,
 }
 
@@ -38,10 +38,10 @@ impl<'a> WalView<'a> {
         }
     }
 
-    /// Whether the log marks a snapshot there. Below what is in sight it is taken for granted.
+    /// Whether the WAL records a snapshot at `index`. Assumed for indexes before the part that was read.
     fn has_snapshot_mark(&self, term: Term, index: RaftIndex) -> bool {
-        let is_out_of_sight = self.depth == Depth::Sanity && index < self.first_index;
-        is_out_of_sight
+        let is_unread = self.depth == Depth::Sanity && index < self.first_index;
+        is_unread
             || self
                 .summary
                 .usable_snapshots()
@@ -49,14 +49,15 @@ impl<'a> WalView<'a> {
     }
 }
 
-/// The snapshot etcd would start from. A full verification reads the older ones as well.
+/// The snapshot that etcd starts from. A full verification also reads the older files.
 pub(super) fn choose_snapshot(
-    folder: &SnapDir,
+    snap_dir: &SnapDir,
     view: &WalView<'_>,
     findings: &mut Findings,
 ) -> Result<Option<(PathBuf, SnapFile)>, VerifyError> {
     let mut chosen: Option<(PathBuf, SnapFile)> = None;
-    for (_, path) in &folder.snapshots {
+    for (_, path) in &snap_dir.snapshots {
+        // etcd ignores snapshots older than the one it starts from.
         if chosen.is_some() && view.depth == Depth::Sanity {
             break;
         }
@@ -64,21 +65,22 @@ pub(super) fn choose_snapshot(
         match SnapFile::read(path) {
             Err(error) => unusable(damage::classify_snapshot_error(error)?),
             Ok(_) if chosen.is_some() => {}
+            // etcd uses only snapshots with a WAL record: a crash can leave a file without one.
             Ok(snapshot) if view.has_snapshot_mark(snapshot.term, snapshot.index) => {
                 chosen = Some((path.clone(), snapshot));
             }
             Ok(snapshot) => unusable(format!(
-                "the log has no committed mark of a snapshot at index {}",
+                "WAL has no committed snapshot record at index {}",
                 snapshot.index
             )),
         }
     }
-    warn_missing_snapshot_file(folder, view, findings);
+    warn_missing_snapshot_file(snap_dir, view, findings);
     Ok(chosen)
 }
 
-/// The newest mark of the log should have its file.
-fn warn_missing_snapshot_file(folder: &SnapDir, view: &WalView<'_>, findings: &mut Findings) {
+/// Warns if the file of the newest snapshot record is missing.
+fn warn_missing_snapshot_file(snap_dir: &SnapDir, view: &WalView<'_>, findings: &mut Findings) {
     let newest = view
         .summary
         .usable_snapshots()
@@ -88,14 +90,14 @@ fn warn_missing_snapshot_file(folder: &SnapDir, view: &WalView<'_>, findings: &m
     };
     let (term, index) = (mark.term, mark.index);
     let name = SnapName { term, index };
-    if folder.snapshots.iter().all(|(found, _)| *found != name) {
-        let reason = format!("the log marks a snapshot at index {index} whose file is missing");
-        let path = folder.path.join(name.to_string());
+    if snap_dir.snapshots.iter().all(|(found, _)| *found != name) {
+        let reason = format!("WAL records a snapshot at index {index}, but its file is missing");
+        let path = snap_dir.path.join(name.to_string());
         findings.add_warning(WarningKind::SnapshotUnusable, &path, "", reason);
     }
 }
 
-/// Everyone a configuration names, with or without a vote.
+/// All members of a configuration, voters and learners.
 pub(super) fn collect_members(state: &ConfState) -> BTreeSet<MemberId> {
     [
         &state.voters,

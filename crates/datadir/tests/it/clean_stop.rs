@@ -1,4 +1,4 @@
-//! The note of a clean stop holds while nothing has changed, and for one start.
+//! A clean-stop record is valid while nothing changes, and for one start.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -58,10 +58,10 @@ fn a_newer_note_replaces_an_older_one_and_what_a_crash_left_of_it() {
     assert_eq!(CleanStop::take(&dir.path()).unwrap(), Some(observe(&dir)));
 }
 
-/// A name and a way to use a directory.
+/// A name and a change to a directory.
 type DirMutation = (&'static str, fn(&DataDir));
 
-/// Each way in which a directory can have been used since.
+/// Each change that a running etcd can have made since.
 #[test]
 fn a_note_does_not_hold_once_something_was_written() {
     let changes: [DirMutation; 6] = [
@@ -72,12 +72,12 @@ fn a_note_does_not_hold_once_something_was_written() {
         ("a longer database", |dir| {
             set_length(&dir.db_path(), file_length(&dir.db_path()) + 4096);
         }),
-        ("a lost log", |dir| {
+        ("a missing WAL segment", |dir| {
             fs::remove_file(dir.wal_path(LAST_SEGMENT)).unwrap();
         }),
-        ("a shorter log", |dir| set_length(&dir.wal_path(LAST_SEGMENT), 100)),
-        ("a damaged log", |dir| flip_byte(&dir.wal_path(LAST_SEGMENT), 67, 1)),
-        ("a record more in a file of the same length", |dir| {
+        ("a shorter WAL", |dir| set_length(&dir.wal_path(LAST_SEGMENT), 100)),
+        ("a damaged WAL", |dir| flip_byte(&dir.wal_path(LAST_SEGMENT), 67, 1)),
+        ("one more record in a file of the same length", |dir| {
             let before = file_length(&dir.wal_path(LAST_SEGMENT));
             dir.write_log(&DataDir::segments_to(LAST_INDEX + 1));
             set_length(&dir.wal_path(LAST_SEGMENT), before);

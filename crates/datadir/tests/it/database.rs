@@ -1,4 +1,4 @@
-//! One thing wrong with the database.
+//! Databases with one fault each.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::support::{DatabaseContent, DataDir, BucketItem, set_length, delete_ro
 
 const PAGE_SIZE: u64 = 4096;
 
-/// Replaces one bucket of a sound database.
+/// Replaces one bucket of a valid database.
 fn dir_with_bucket(name: &[u8], items: &[BucketItem]) -> DataDir {
     let dir = DataDir::valid();
     let mut update = Update::open(open_read_write(&dir.db_path())).unwrap();
@@ -80,16 +80,16 @@ fn every_part_of_a_page_that_lies_is_found_and_named() {
     let leaf = find_pages(&dir, 0x02)[1];
     let branch = find_pages(&dir, 0x01)[0];
     for (what, page, offset, mask) in [
-        ("its own number", leaf, 0, 0x40),
-        ("its kind", leaf, 8, 0x03),
-        ("its number of elements", leaf, 11, 0x80),
-        ("its length", leaf, 13, 0x80),
-        ("where an element lies", leaf, 16 + 6, 0x80),
-        ("how long a key is", leaf, 16 + 10, 0x80),
-        ("that a bucket is in a bucket", leaf, 16, 0x01),
-        ("a branch's child", branch, 16 + 16 + 8, 0x01),
-        ("a branch's key", branch, 16 + 3, 0x01),
-        ("the number of children", branch, 10, 0x01),
+        ("page ID", leaf, 0, 0x40),
+        ("page kind", leaf, 8, 0x03),
+        ("element count", leaf, 11, 0x80),
+        ("page length", leaf, 13, 0x80),
+        ("element offset", leaf, 16 + 6, 0x80),
+        ("key length", leaf, 16 + 10, 0x80),
+        ("nested bucket flag", leaf, 16, 0x01),
+        ("branch child", branch, 16 + 16 + 8, 0x01),
+        ("branch key", branch, 16 + 3, 0x01),
+        ("child count", branch, 10, 0x01),
     ] {
         flip_byte(&dir.db_path(), page * PAGE_SIZE + offset, mask);
         let report = dir.assert_faults(&[FaultKind::Page]);
@@ -262,7 +262,7 @@ fn an_unfinished_compaction_is_no_damage_and_rows_a_finished_one_left_are_told()
     let facts = DataDir::with_content(&content(None)).assert_warnings(&[]).facts.unwrap();
     assert_eq!(facts.compact_revision, Some(Revision(5)));
     DataDir::with_content(&content(Some(5))).assert_warnings(&[WarningKind::Superseded]);
-    // What a compaction at 5 leaves: the newest put of each key, and the delete at 5 or not.
+    // A compaction at 5 keeps the newest put of each key, and may keep the delete at 5.
     for rows in [
         vec![
             put_row((3, 1), "c", 3, 1),
@@ -308,7 +308,7 @@ fn keys_whose_lease_does_not_exist_are_worth_a_warning() {
     );
 }
 
-/// The sanity check takes a handful of pages; the newest row is among them, the others are not.
+/// The sanity check reads a few pages: of the rows only the newest.
 #[test]
 fn a_sanity_check_looks_at_the_newest_row_only() {
     let mut rows = DatabaseContent::valid().rows;

@@ -1,8 +1,8 @@
-//! Flipped bits and cuts wherever a file has structure: never a panic, and never a valid verdict on wrong facts.
+//! Flipped bits and truncations at every structure of a file: no panic, and no valid verdict with wrong facts.
 //!
-//! Two things nobody can see, because bbolt keeps no checksum of its pages: another value of a key, and another number
-//! in a small bucket that fits as well (a consistent index within the log, the text of a version, the count of a bucket
-//! of one alarm). A bit of the log that no checksum covers and no reader looks at changes nothing.
+//! Two changes cannot be detected, because bbolt pages have no checksum: another value of a key, and another
+//! plausible number in a small bucket (a consistent index within the WAL, the text of a version, the count of
+//! a bucket with one alarm). WAL bits that no checksum covers and no reader uses have no effect.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::support::{DataDir, set_length, flip_byte, file_length};
 
-/// What must not be wrong in a valid directory.
+/// The facts that must be correct in a valid directory.
 fn core_facts(facts: &DirFacts) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (facts.revision, facts.compact_revision, facts.rows),
@@ -21,7 +21,7 @@ fn core_facts(facts: &DirFacts) -> impl PartialEq + std::fmt::Debug + use<> {
     )
 }
 
-/// A report on a damaged directory: corrupt, or as it was.
+/// Asserts that the report is corrupt or has unchanged facts.
 fn assert_corrupt_or_unchanged(what: &str, report: &DirReport, sound: &DirFacts) {
     match report.verdict {
         DirVerdict::Corrupt => assert!(!report.faults.is_empty()),
@@ -41,7 +41,7 @@ fn assert_corrupt_or_unchanged(what: &str, report: &DirReport, sound: &DirFacts)
     }
 }
 
-/// Flips one bit after the other; returns how often that was seen as damage.
+/// Flips one bit after the other; returns how many flips were detected as damage.
 fn count_detected_flips(dir: &DataDir, file: &Path, bits: impl Iterator<Item = (u64, u8)>) -> usize {
     let sound = dir.verify(Depth::Full).facts.unwrap();
     let mut corrupt = 0;
@@ -109,7 +109,7 @@ fn no_flipped_bit_in_a_length_of_the_log_goes_by() {
     }
 }
 
-/// Without the snapshot etcd starts from the log, which reaches back to the beginning here.
+/// Without the snapshot etcd starts from the WAL, which here reaches back to the first entry.
 #[test]
 fn no_flipped_bit_in_a_snapshot_makes_it_say_something_else() {
     let dir = DataDir::valid();
@@ -139,7 +139,7 @@ fn no_cut_goes_unnoticed() {
         let file = dir.path().join("member").join(name);
         let bytes = fs::read(&file).unwrap();
         let step = (bytes.len() / 400).max(1);
-        // The longest cut first; one byte is cut at last.
+        // From the shortest prefix to one missing byte.
         for length in (0..bytes.len() as u64 - 1)
             .step_by(step)
             .chain([bytes.len() as u64 - 1])
@@ -147,7 +147,7 @@ fn no_cut_goes_unnoticed() {
             fs::write(&file, &bytes).unwrap();
             set_length(&file, length);
             let report = dir.verify(Depth::Full);
-            // A database of no bytes is one that bbolt fills anew, but not behind a snapshot.
+            // bbolt initializes an empty database file; that is valid only without a snapshot.
             assert_corrupt_or_unchanged(&format!("{name} cut at {length}"), &report, &sound);
         }
     }

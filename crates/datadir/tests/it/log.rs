@@ -1,4 +1,4 @@
-//! One thing wrong with the log.
+//! WALs with one fault each.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::support::{
 const FIRST_SEGMENT: &str = "0000000000000000-0000000000000000.wal";
 const LAST_SEGMENT: &str = "0000000000000001-0000000000000008.wal";
 
-/// Where the zeros behind the last record begin.
+/// Offset of the zeros after the last record.
 fn written_length(dir: &DataDir) -> u64 {
     file_length(&dir.wal_path(LAST_SEGMENT)) - 4096
 }
 
-/// A sound directory whose second segment is another.
+/// A valid directory with another second segment.
 fn dir_with_second_segment(
     name: (u64, u64),
     identity: WalIdentity,
@@ -40,7 +40,7 @@ fn dir_with_second_segment(
     dir
 }
 
-/// The checksum a sound segment ends with, from the record that carries it over.
+/// The CRC at the end of a valid segment, from the CRC record of the next one.
 fn segment_crc(segment: &[u8]) -> u32 {
     let length = segment.len() as u64;
     let mut decoder = Decoder::new(segment, Path::new(""), length, SegmentRole::Inner, 0);
@@ -122,7 +122,7 @@ fn a_broken_chain_between_segments_is_found() {
     assert!(sentence.contains("continues crc 00000001"), "{sentence}");
 }
 
-/// What a crash cuts off was never acknowledged.
+/// A record torn by a crash was never acknowledged.
 #[test]
 fn a_torn_tail_is_worth_a_warning() {
     let dir = DataDir::valid();
@@ -136,7 +136,7 @@ fn a_torn_tail_is_worth_a_warning() {
         assert_eq!(
             facts.commit,
             Some(RaftIndex(7)),
-            "the record that said more is torn"
+            "the record with a higher commit index is torn"
         );
     }
 }
@@ -174,7 +174,7 @@ fn a_log_that_has_lost_committed_entries_is_damage() {
 fn a_prepared_segment_is_nothing_special_and_evidence_of_a_repair_is() {
     let dir = DataDir::valid();
     fs::write(dir.wal_path("1.tmp"), [0; 100]).unwrap();
-    fs::write(dir.snap_path("db.tmp.123"), b"left by a defragmentation").unwrap();
+    fs::write(dir.snap_path("db.tmp.123"), b"temporary file of a defragmentation").unwrap();
     dir.assert_warnings(&[]);
     fs::write(dir.wal_path("0000000000000001-0000000000000008.wal.broken"), b"").unwrap();
     fs::write(
@@ -185,7 +185,7 @@ fn a_prepared_segment_is_nothing_special_and_evidence_of_a_repair_is() {
     dir.assert_warnings(&[WarningKind::Evidence, WarningKind::Evidence]);
 }
 
-/// After a clean stop the database has applied the last entry, so the last segment is enough.
+/// After a clean stop the database has applied the last entry, so the last segment is sufficient.
 #[test]
 fn a_sanity_check_leaves_older_segments_alone() {
     let dir = DataDir::valid();

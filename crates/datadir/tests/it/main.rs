@@ -1,4 +1,4 @@
-//! Verification against directories with one thing wrong each.
+//! Verification of directories with one fault each.
 
 #[cfg(test)]
 mod clean_stop;

@@ -1,4 +1,4 @@
-//! Directories that lack a part.
+//! Directories with a missing part.
 
 use std::fs::{self, File};
 
@@ -8,7 +8,7 @@ use mainstay_mvcc::schema;
 
 use crate::support::{DatabaseContent, DataDir, PUT_REQUEST, normal_entry, open_read_write, hard_state};
 
-/// An empty database as etcd has it in its first moments: the buckets in it have no entries.
+/// A database of a first start: the buckets exist but have no entries.
 fn empty_content() -> DatabaseContent {
     DatabaseContent {
         rows: Vec::new(),
@@ -99,10 +99,10 @@ fn a_log_that_has_lost_its_database_is_damage() {
     dir.assert_faults(&[FaultKind::PartMissing]);
 }
 
-/// How to write a database that holds nothing, and what is said about it.
+/// A function that writes an empty database, and the expected warning.
 type EmptyDatabaseCase<'a> = (&'a dyn Fn(&DataDir), &'a [WarningKind]);
 
-/// A server that is killed before its first commit has everything in its log.
+/// A server killed before its first commit has everything in its WAL.
 #[test]
 fn a_database_that_holds_nothing_yet_is_no_damage() {
     let log = DataDir::one_segment(|segment| {
@@ -143,7 +143,7 @@ fn what_cannot_be_looked_at_is_an_error_and_not_damage() {
     let dir = DataDir::valid();
     let name = "0000000000000002-0000000000000005.snap";
     fs::remove_file(dir.snap_path(name)).unwrap();
-    // Unlike a mode, a link to itself stops root as well.
+    // A link to itself fails for root as well, unlike file permissions.
     symlink(dir.snap_path(name), dir.snap_path(name)).unwrap();
     let error = verify(&dir.path(), Depth::Full).unwrap_err();
     assert!(matches!(error, VerifyError::Open { .. }), "{error:?}");

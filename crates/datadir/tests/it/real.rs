@@ -64,7 +64,7 @@ fn a_real_database_with_a_damaged_page_is_corrupt() {
     for page in &used {
         flip_byte(&db, page * 4096, 0x01);
         let report = verify(&data, Depth::Full).unwrap();
-        // A page that is free or of an older state may say what it likes.
+        // Free pages and pages of an older transaction are not checked.
         corrupt += u64::from(report.verdict == DirVerdict::Corrupt);
         if report.is_valid() {
             let facts = report.facts.unwrap();

@@ -1,4 +1,4 @@
-//! Database, log and snapshot that do not fit together.
+//! Databases, WALs and snapshots that are inconsistent with each other.
 
 use mainstay_datadir::{Depth, FaultKind, ClusterMembership, WarningKind, write_raft_files};
 use mainstay_ids::MemberId;
@@ -14,7 +14,7 @@ fn member_item(id: MemberId) -> BucketItem {
     (id.to_string().into_bytes(), json.into_bytes())
 }
 
-/// Items in the order of their keys.
+/// Items sorted by key.
 fn member_items(ids: &[MemberId]) -> Vec<BucketItem> {
     let mut items: Vec<BucketItem> = ids.iter().copied().map(member_item).collect();
     items.sort();
@@ -25,7 +25,7 @@ fn all_member_ids() -> Vec<MemberId> {
     test_membership().members().iter().map(|member| member.id).collect()
 }
 
-/// A log of one segment whose entry 10 changes the membership.
+/// A WAL of one segment whose entry 10 changes the membership.
 fn log_with_change(
     who: WalIdentity,
     kind: ConfChangeKind,
@@ -105,12 +105,12 @@ fn a_database_of_another_term_is_from_another_history() {
         let dir = DataDir::with_content(&content(TERM + 1, version));
         let sentence = dir.assert_single_fault(FaultKind::TermDiffers);
         assert!(
-            sentence.contains("term 3, the log has term 2"),
+            sentence.contains("term 3, WAL has term 2"),
             "{sentence}"
         );
     }
     DataDir::with_content(&content(TERM - 1, Some("3.6.0"))).assert_faults(&[FaultKind::TermDiffers]);
-    // A 3.4 does not keep up the term that a newer server or tool has written.
+    // etcd 3.4 does not update a term that a newer server or tool wrote.
     for (term, version) in [
         (TERM - 1, None),
         (TERM - 1, Some("3.4.0")),
@@ -125,7 +125,7 @@ fn a_database_of_another_term_is_from_another_history() {
     DataDir::with_content(&never).assert_warnings(&[]);
 }
 
-/// The restore of 3.4 leaves the term of the former life where it is.
+/// The restore of etcd 3.4 keeps the term of the old cluster.
 #[test]
 fn a_directory_restored_by_an_older_tool_may_have_the_term_of_its_former_life() {
     let membership = test_membership();
@@ -151,7 +151,7 @@ fn a_log_of_someone_who_is_no_member_is_foreign() {
     dir.write_log(&log_with_change(who, ConfChangeKind::UpdateNode, own_member_id()));
     let report = dir.assert_faults(&[FaultKind::NotAMember]);
     assert_eq!(report.faults[0].place, "member bad");
-    // Added behind the snapshot, it is one; the database has heard of it, or not yet.
+    // An entry after the snapshot adds the member; the database has applied it or not.
     dir.write_log(&log_with_change(who, ConfChangeKind::AddLearner, stranger));
     let mut content = DatabaseContent {
         members: member_items(&[all_member_ids(), vec![stranger]].concat()),
@@ -200,7 +200,7 @@ fn members_a_restore_by_an_older_tool_left_in_the_database_are_worth_a_warning()
     }
 }
 
-/// From 3.6 on the membership comes from the database.
+/// From etcd 3.6 on the database is authoritative for the membership.
 #[test]
 fn a_3_6_database_that_does_not_know_its_own_member_is_foreign() {
     let content = |members| DatabaseContent {
@@ -227,7 +227,7 @@ fn snapshot_and_log_must_name_the_same_configuration() {
     let report = dir.verify(Depth::Full);
     assert_eq!(report.faults[0].what, FaultKind::ConfStateDiffers);
     let sentence = report.faults[0].to_string();
-    assert!(sentence.contains("the log says"), "{sentence}");
+    assert!(sentence.contains("its WAL record"), "{sentence}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn the_list_and_the_configuration_of_a_snapshot_must_agree() {
     let kinds: Vec<_> = report.faults.iter().map(|fault| fault.what).collect();
     assert_eq!(kinds, [FaultKind::ConfStateDiffers]);
     assert!(
-        report.faults[0].reason.contains("its configuration"),
+        report.faults[0].reason.contains("its raft configuration"),
         "{report:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! One thing wrong with the raft snapshots, and databases received from a leader.
+//! Raft snapshots with one fault each, and databases received from a leader.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::support::{
     test_membership, put_row, snap_file, hard_state,
 };
 
-/// A log of one segment from the first entry on, with marks at these places.
+/// A WAL of one segment that starts at the first entry, with snapshot records at these positions.
 fn log_with_marks(marks: &[u64]) -> [(SegmentName, Vec<u8>); 1] {
     DataDir::one_segment(|segment| {
         for (index, member) in (1..).zip(test_membership().members()) {
@@ -75,7 +75,7 @@ fn an_older_snapshot_serves_when_the_file_of_the_newest_mark_is_missing() {
     assert_eq!(snapshot_index(report), SNAPSHOT_INDEX);
 }
 
-/// A crash between the file and its mark leaves a snapshot the log knows nothing of.
+/// A crash between writing the file and its WAL record leaves a snapshot without record.
 #[test]
 fn a_snapshot_without_its_mark_is_passed_over() {
     let (dir, _) = dir_with_two_snapshots();
@@ -127,13 +127,13 @@ fn the_log_must_reach_back_to_the_snapshot() {
     let dir = DataDir::valid();
     let [_, (name, second)] = DataDir::segments();
     dir.write_log(&[(name, second)]);
-    // The mark went with the first segment, so that a full verification cannot use the snapshot at all.
+    // The record was in the removed first segment, so a full verification cannot use the snapshot.
     dir.assert_faults(&[FaultKind::NoSnapshot]);
     let report = dir.verify(Depth::Sanity);
     assert_eq!(report.verdict, DirVerdict::Corrupt);
     assert_eq!(report.faults[0].what, FaultKind::WalBeginLost);
     assert!(
-        report.faults[0].reason.contains("begins with entry 8"),
+        report.faults[0].reason.contains("starts with entry 8"),
         "{report:?}"
     );
 }
@@ -178,7 +178,7 @@ fn keys_of_the_old_api_are_worth_a_warning() {
     dir.assert_warnings(&[WarningKind::V2Keys]);
 }
 
-/// A follower that was killed between saving the leader's snapshot at 9 and adopting its database.
+/// A follower killed between saving the leader's snapshot at 9 and applying its database.
 fn dir_with_received_database(index: u64) -> (DataDir, PathBuf) {
     let old = DatabaseContent {
         consistent_index: Some(6),
@@ -216,7 +216,7 @@ fn a_database_from_the_leader_that_is_to_be_adopted_is_the_one_that_counts() {
     fs::remove_file(&path).unwrap();
     let sentence = dir.assert_single_fault(FaultKind::IndexBehindSnapshot);
     assert!(
-        sentence.contains("no 0000000000000009.snap.db"),
+        sentence.contains("0000000000000009.snap.db does not exist"),
         "{sentence}"
     );
 }

@@ -1,4 +1,4 @@
-//! What a sound directory says about itself, and how a report reads.
+//! Facts of a valid directory, and the form of a report.
 
 use std::fs;
 

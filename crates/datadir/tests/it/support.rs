@@ -1,4 +1,4 @@
-//! Data directories made for a test: sound ones, of which a test states one difference.
+//! Builds valid data directories; each test changes one thing.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -19,16 +19,16 @@ use tempfile::TempDir;
 /// An item of a bucket.
 pub(crate) type BucketItem = (Vec<u8>, Vec<u8>);
 
-/// A put request as it stands in the log.
+/// A put request as encoded in the WAL.
 pub(crate) const PUT_REQUEST: &[u8] = b"\x22\x02\x08\x01";
 
-/// The index of the raft snapshot of a sound directory.
+/// Index of the raft snapshot of a valid directory.
 pub(crate) const SNAPSHOT_INDEX: u64 = 5;
 
-/// The last entry of its log.
+/// Last entry of its WAL.
 pub(crate) const LAST_INDEX: u64 = 12;
 
-/// The term of everything in it.
+/// Term of all its entries.
 pub(crate) const TERM: u64 = 2;
 
 /// The members of its cluster.
@@ -37,7 +37,7 @@ pub(crate) fn test_membership() -> ClusterMembership {
     ClusterMembership::new(&listed.parse().unwrap(), "sound").unwrap()
 }
 
-/// The member whose directory it is.
+/// The member that owns the directory.
 pub(crate) fn own_member_id() -> MemberId {
     test_membership().members()[0].id
 }
@@ -104,7 +104,7 @@ pub(crate) struct DatabaseContent {
 }
 
 impl DatabaseContent {
-    /// A store of revision 6 with two keys, one of them on a lease.
+    /// A store at revision 6 with two keys, one of them with a lease.
     pub(crate) fn valid() -> Self {
         let lease = schema::Lease {
             id: LeaseId(77),
@@ -228,7 +228,7 @@ pub(crate) fn snapshot_mark(index: u64, conf_state: Option<ConfState>) -> Snapsh
     }
 }
 
-/// Whose log it is.
+/// The owner of the WAL.
 pub(crate) fn wal_identity() -> WalIdentity {
     WalIdentity {
         node: own_member_id(),
@@ -254,28 +254,28 @@ pub(crate) fn snap_file(index: u64, membership: &ClusterMembership) -> SnapFile 
     }
 }
 
-/// A data directory in a temporary place.
+/// A data directory in a temporary directory.
 pub(crate) struct DataDir {
     temp_dir: TempDir,
 }
 
 impl DataDir {
-    /// Folders without files.
+    /// Directories without files.
     pub(crate) fn empty() -> Self {
         let place = tempfile::tempdir().unwrap();
-        for folder in ["snap", "wal"] {
-            fs::create_dir_all(place.path().join("data/member").join(folder)).unwrap();
+        for subdir in ["snap", "wal"] {
+            fs::create_dir_all(place.path().join("data/member").join(subdir)).unwrap();
         }
         Self { temp_dir: place }
     }
 
-    /// Two segments: entries 1 to 7 with the mark of a snapshot at 5, then 8 to 12; everything is committed and
-    /// applied. The first segment is as long as it is written, the second has zeros behind.
+    /// Two segments: entries 1 to 7 with a snapshot record at 5, then 8 to 12; everything is committed and
+    /// applied. The first segment has no padding, the second is padded with zeros.
     pub(crate) fn valid() -> Self {
         Self::with_content(&DatabaseContent::valid())
     }
 
-    /// The same with another database.
+    /// A valid directory with another database.
     pub(crate) fn with_content(content: &DatabaseContent) -> Self {
         let dir = Self::empty();
         content.write(&dir.db_path());
@@ -284,12 +284,12 @@ impl DataDir {
         dir
     }
 
-    /// The segments of a sound directory.
+    /// The segments of a valid directory.
     pub(crate) fn segments() -> [(SegmentName, Vec<u8>); 2] {
         Self::segments_to(LAST_INDEX)
     }
 
-    /// The same up to another entry.
+    /// The segments of a valid directory up to another entry.
     pub(crate) fn segments_to(last: u64) -> [(SegmentName, Vec<u8>); 2] {
         let mut first = Encoder::begin(Vec::new(), 0, wal_identity()).unwrap();
         first.write_snapshot(&SnapshotMark::START).unwrap();
@@ -318,7 +318,7 @@ impl DataDir {
         [(SegmentName::FIRST, first.into_inner()), (next, second)]
     }
 
-    /// A log of one segment from the beginning on.
+    /// A WAL of one segment that starts at the first entry.
     pub(crate) fn one_segment(
         build: impl FnOnce(&mut Encoder<Vec<u8>>),
     ) -> [(SegmentName, Vec<u8>); 1] {
@@ -344,13 +344,13 @@ impl DataDir {
         self.path().join("member/wal").join(name)
     }
 
-    /// Puts these segments in the place of those there are.
+    /// Replaces the existing segments.
     pub(crate) fn write_log(&self, segments: &[(SegmentName, Vec<u8>)]) {
-        let folder = self.path().join("member/wal");
-        fs::remove_dir_all(&folder).unwrap();
-        fs::create_dir(&folder).unwrap();
+        let wal_dir = self.path().join("member/wal");
+        fs::remove_dir_all(&wal_dir).unwrap();
+        fs::create_dir(&wal_dir).unwrap();
         for (name, bytes) in segments {
-            fs::write(folder.join(name.to_string()), bytes).unwrap();
+            fs::write(wal_dir.join(name.to_string()), bytes).unwrap();
         }
     }
 
@@ -364,7 +364,7 @@ impl DataDir {
         verify(&self.path(), depth).unwrap()
     }
 
-    /// A full verification that must find just these faults.
+    /// A full verification that must find exactly these faults.
     pub(crate) fn assert_faults(&self, expected: &[FaultKind]) -> DirReport {
         let report = self.verify(Depth::Full);
         let found: Vec<FaultKind> = report.faults.iter().map(|fault| fault.what).collect();
@@ -380,12 +380,12 @@ impl DataDir {
         report
     }
 
-    /// The only fault there is, as a sentence.
+    /// The only fault, formatted.
     pub(crate) fn assert_single_fault(&self, expected: FaultKind) -> String {
         self.assert_faults(&[expected]).faults[0].to_string()
     }
 
-    /// A full verification of a valid directory that must warn of just this.
+    /// A full verification of a valid directory that must return exactly these warnings.
     pub(crate) fn assert_warnings(&self, expected: &[WarningKind]) -> DirReport {
         let report = self.assert_faults(&[]);
         let found: Vec<WarningKind> = report.warnings.iter().map(|warning| warning.what).collect();
@@ -413,7 +413,7 @@ pub(crate) fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
     open_read_write(path).write_all_at(bytes, offset).unwrap();
 }
 
-/// Cuts a file, or fills it up with zeros.
+/// Truncates a file, or extends it with zeros.
 pub(crate) fn set_length(path: &Path, length: u64) {
     open_read_write(path).set_len(length).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Named values from a JSON file or from a directory of files.
+//! Credential fields from a JSON file or from a directory with one file per field.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,105 +10,105 @@ use crate::config::{StorageProvider, StoreRole};
 use crate::environment::Environment;
 use crate::secret::Secret;
 
-/// No credential file is larger; a wrong path must not fill the memory.
+/// Maximum size of a credential file; bounds memory if the path is wrong.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Why credentials could not be used. Never contains a value.
+/// Credentials are missing or invalid. Never contains a value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialError {
-    /// A file named by a variable cannot be read.
-    #[error("read credential file {}, named by {variable}", path.display())]
+    /// A credential file cannot be read.
+    #[error("read credential file {} (from {variable})", path.display())]
     ReadFile {
-        /// The variable that led there.
+        /// The variable that names the file or directory.
         variable: String,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The directory named by a variable cannot be read.
-    #[error("list credential directory {}, named by {variable}", path.display())]
+    /// The credential directory cannot be listed.
+    #[error("list credential directory {} (from {variable})", path.display())]
     ListDirectory {
-        /// The variable that led there.
+        /// The variable that names the file or directory.
         variable: String,
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file is far too large to be a credential.
-    #[error("{}, named by {variable}, is too large to be a credential file", path.display())]
+    /// A credential file exceeds 1 MiB.
+    #[error("credential file {} (from {variable}) exceeds 1 MiB", path.display())]
     TooLarge {
-        /// The variable that led there.
+        /// The variable that names the file or directory.
         variable: String,
         /// The file.
         path: PathBuf,
     },
     /// The file is not a JSON object.
     #[error(
-        "{}, named by {variable}, is not a JSON object (line {line}, column {column})",
+        "credential file {} (from {variable}): invalid JSON object at line {line}, column {column}",
         path.display()
     )]
     InvalidJson {
-        /// The variable that led there.
+        /// The variable that names the file or directory.
         variable: String,
         /// The file.
         path: PathBuf,
-        /// Where parsing stopped.
+        /// Line at which parsing failed, from 1.
         line: usize,
-        /// Where parsing stopped.
+        /// Column at which parsing failed, from 1.
         column: usize,
     },
-    /// The file is not text.
-    #[error("{}, named by {variable}, is not UTF-8 text", path.display())]
+    /// The file is not UTF-8.
+    #[error("credential file {} (from {variable}) is not UTF-8 text", path.display())]
     NotUtf8 {
-        /// The variable that led there.
+        /// The variable that names the file or directory.
         variable: String,
         /// The file.
         path: PathBuf,
     },
-    /// A required field is absent or empty.
-    #[error("field `{field}` is missing in {}, named by {variable}", path.display())]
+    /// A required field is missing or empty.
+    #[error("missing field `{field}` in {} (from {variable})", path.display())]
     MissingField {
-        /// The variable that led there.
+        /// The variable that names the file or directory.
         variable: String,
         /// File or directory searched.
         path: PathBuf,
         /// The field.
         field: &'static str,
     },
-    /// A field has a value that cannot be used.
-    #[error("field `{field}` in {}, named by {variable}, must be {expected}", path.display())]
+    /// A field has an invalid value.
+    #[error("invalid field `{field}` in {} (from {variable}): must be {expected}", path.display())]
     InvalidField {
-        /// The variable that led there.
+        /// The variable that names the file or directory.
         variable: String,
         /// File or directory read.
         path: PathBuf,
         /// The field.
         field: &'static str,
-        /// What it must be.
+        /// Description of valid values.
         expected: &'static str,
     },
-    /// A variable this provider cannot do without is not set.
-    #[error("provider {provider} needs credentials: set {variable}")]
+    /// A required variable is not set.
+    #[error("provider {provider} requires credentials: set {variable}")]
     UnsetVariable {
         /// The provider.
         provider: StorageProvider,
         /// The variable to set.
         variable: String,
     },
-    /// A variable has a value that cannot be used.
-    #[error("variable {variable} must be {expected}")]
+    /// A variable has an invalid value.
+    #[error("invalid variable {variable}: must be {expected}")]
     InvalidVariable {
         /// The variable.
         variable: String,
-        /// What it must be.
+        /// Description of valid values.
         expected: &'static str,
     },
 }
 
-/// State of the files credentials were read from; differs when one of them was replaced.
+/// Modification times and sizes of the credential files; differs after a file was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialFingerprint(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
@@ -126,13 +126,13 @@ impl CredentialFingerprint {
         )
     }
 
-    /// How many files it covers; none when the identity is ambient.
+    /// Number of files covered; 0 if the identity is ambient.
     pub fn file_count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// The variable stem of a provider whose credentials are files.
+/// The credential variable without role prefix; `None` if the provider reads no credential files.
 pub(super) fn variable_stem(provider: StorageProvider) -> Option<&'static str> {
     match provider {
         StorageProvider::S3 => Some("AWS_APPLICATION_CREDENTIALS"),
@@ -145,7 +145,7 @@ pub(super) fn variable_stem(provider: StorageProvider) -> Option<&'static str> {
     }
 }
 
-/// The credential files as they are now. Unreadable ones count as absent: the next open will say why.
+/// Fingerprints the credential files. Unreadable files count as absent; the next open reports the error.
 pub(crate) fn fingerprint_credentials(env: &Environment, role: StoreRole, provider: StorageProvider) -> CredentialFingerprint {
     let Some(variable_stem) = variable_stem(provider) else {
         return CredentialFingerprint(Vec::new());
@@ -168,7 +168,7 @@ pub(crate) fn fingerprint_credentials(env: &Environment, role: StoreRole, provid
 enum CredentialFormat {
     Json,
     Directory,
-    /// Google's: a JSON file whose siblings matter too.
+    /// A JSON file with further fields in sibling files (Google).
     JsonWithSiblings,
 }
 
@@ -181,6 +181,7 @@ struct CredentialLocation {
 impl CredentialLocation {
     fn find(env: &Environment, role: StoreRole, variable_stem: &str, provider: StorageProvider) -> Option<Self> {
         let plain = format!("{}{variable_stem}", role.variable_prefix());
+        // Google's own tools define GOOGLE_APPLICATION_CREDENTIALS as a file, not a directory.
         if provider == StorageProvider::Gcs {
             let path = PathBuf::from(env.get(&plain)?);
             return Some(Self {
@@ -190,6 +191,7 @@ impl CredentialLocation {
             });
         }
         let json = format!("{plain}_JSON");
+        // The JSON variable has precedence over the directory, as in etcd-backup-restore.
         if let Some(path) = env.get(&json) {
             return Some(Self {
                 variable: json,
@@ -205,7 +207,7 @@ impl CredentialLocation {
         })
     }
 
-    /// The files that belong to it, in name order. Hidden entries are how mounted secrets are swapped.
+    /// The credential files, in name order.
     fn list_files(&self) -> io::Result<Vec<PathBuf>> {
         let directory = match self.format {
             CredentialFormat::Json => return Ok(vec![self.path.clone()]),
@@ -220,6 +222,7 @@ impl CredentialLocation {
         let mut files = Vec::new();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
+            // The kubelet swaps Secret volumes through hidden entries (`..data`), which are not fields.
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
             if !hidden && entry.path().is_file() {
                 files.push(entry.path());
@@ -230,7 +233,7 @@ impl CredentialLocation {
     }
 }
 
-/// Named values and where they came from.
+/// Credential fields and their origin.
 #[derive(Debug)]
 pub(super) struct CredentialFields {
     variable: String,
@@ -239,7 +242,7 @@ pub(super) struct CredentialFields {
 }
 
 impl CredentialFields {
-    /// Follows the variables of `provider`; `None` when neither is set.
+    /// Reads the fields of `provider`; `None` if no credential variable is set.
     pub(super) fn find(
         env: &Environment,
         role: StoreRole,
@@ -268,6 +271,7 @@ impl CredentialFields {
                 source: error,
             })?;
         let is_json = |path: &&PathBuf| path.extension().is_some_and(|suffix| suffix == "json");
+        // A `.json` file in the directory has precedence over single fields, as in etcd-backup-restore.
         if let Some(json) = entries.iter().find(is_json) {
             return Self::from_json(source.variable, json.clone());
         }
@@ -293,6 +297,7 @@ impl CredentialFields {
             Ok(members) => members,
             Err(error) => {
                 let (line, column) = (error.line(), error.column());
+                // The JSON error itself is dropped: its message may quote a secret.
                 return Err(CredentialError::InvalidJson {
                     variable,
                     path,
@@ -318,7 +323,7 @@ impl CredentialFields {
         })
     }
 
-    /// The directory of the files, for fields that are paths or siblings.
+    /// The path of file `name` beside the credential file, or inside the credential directory.
     pub(super) fn sibling_path(&self, name: &str) -> PathBuf {
         if self.path.is_dir() {
             self.path.join(name)
@@ -331,7 +336,7 @@ impl CredentialFields {
         &self.path
     }
 
-    /// The content of a file beside the credential file, when there is one.
+    /// The content of a file beside the credential file; `None` if it does not exist.
     pub(super) fn read_sibling(&self, name: &str) -> Result<Option<Secret>, CredentialError> {
         let path = self.sibling_path(name);
         if path.is_file() {
@@ -405,6 +410,7 @@ fn read_secret(variable: &str, path: &Path) -> Result<Secret, CredentialError> {
         variable: variable.to_owned(),
         path: path.to_owned(),
     })?;
+    // Editors and `kubectl create secret --from-file` keep a trailing newline, which breaks signatures.
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(Secret::new(text.strip_suffix('\r').unwrap_or(text)))
 }

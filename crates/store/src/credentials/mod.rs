@@ -1,16 +1,16 @@
-//! Finding credentials where operators already put them.
+//! Credential lookup, compatible with the variables and files of etcd-backup-restore.
 //!
 //! ```text
 //! <ROLE><STEM>_JSON = file      ─┐
 //! <ROLE><STEM>      = directory ─┼─► Fields ─► typed credentials of one provider
 //!      *.json inside, else       │
 //!      one file per field       ─┘
-//! nothing set ─► the ambient identity of the machine or pod
+//! not set ─► ambient identity of the machine or pod
 //! ```
 //!
-//! The role prefix is empty, `SOURCE_` or `SECONDARY_`. A trailing line break of a file is not part of
-//! its value. Values are [`crate::Secret`]s from the moment they are read; errors name variable, file and
-//! field, never a value.
+//! The role prefix is empty, `SOURCE_` or `SECONDARY_`. A trailing newline of a file is not part of its
+//! value. Values are [`crate::Secret`]s as soon as they are read; errors name variable, file and field,
+//! never a value.
 
 mod fields;
 mod typed;

@@ -8,7 +8,7 @@ use crate::config::{StorageProvider, StoreRole};
 use crate::environment::Environment;
 use crate::secret::Secret;
 
-/// A directory with files, and the variables that point there.
+/// A directory with credential files.
 struct CredentialMount {
     directory: TempDir,
 }
@@ -30,12 +30,12 @@ impl CredentialMount {
         self.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// The variable points at the directory.
+    /// An environment whose variable names the directory.
     fn env_for_directory(&self, variable: &str) -> Environment {
         Environment::from_iter([(variable, self.path().to_str().unwrap())])
     }
 
-    /// The variable points at one file.
+    /// An environment whose variable names one file.
     fn env_for_file(&self, variable: &str, name: &str) -> Environment {
         Environment::from_iter([(variable, self.file_path(name))])
     }
@@ -114,14 +114,14 @@ fn each_role_reads_its_own_variables_only() {
         (StoreRole::Secondary, "SECONDARY_AWS_APPLICATION_CREDENTIALS"),
     ] {
         let env = mount.env_for_directory(variable);
-        for asked in [StoreRole::Primary, StoreRole::Source, StoreRole::Secondary] {
-            let identity = S3Credentials::find(&env, asked).unwrap().identity;
-            let expected = if asked == role {
+        for requested in [StoreRole::Primary, StoreRole::Source, StoreRole::Secondary] {
+            let identity = S3Credentials::find(&env, requested).unwrap().identity;
+            let expected = if requested == role {
                 expected_keys()
             } else {
                 S3Identity::Ambient
             };
-            assert_eq!(identity, expected, "{asked:?} with {variable}");
+            assert_eq!(identity, expected, "{requested:?} with {variable}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The credentials of each provider, as types.
+//! Typed credentials of each provider.
 
 use std::path::PathBuf;
 
@@ -7,24 +7,23 @@ use crate::config::{StorageProvider, StoreRole};
 use crate::environment::Environment;
 use crate::secret::Secret;
 
-/// The region ECS clients sign for; the appliance has no regions.
+/// Region in ECS request signatures; ECS has no regions but S3 signatures require one.
 const ECS_REGION: &str = "US-Standard";
 
-/// Who an S3 client acts as.
+/// Identity of an S3 client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum S3Identity {
-    /// A key pair.
     Keys { id: Secret, secret: Secret },
-    /// A role taken on with a token from a file, which is read again whenever it is exchanged.
+    /// A role assumed with a web identity token; the file is read again for each exchange.
     WebIdentity {
         role_arn: String,
         token_file: PathBuf,
     },
-    /// Whatever the machine or pod gives: variables, web identity, pod identity, instance metadata.
+    /// Identity of the machine or pod: variables, web identity, pod identity or instance metadata.
     Ambient,
 }
 
-/// Everything an S3 client is told by credential files.
+/// Settings of an S3 client from credential files or variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct S3Credentials {
     pub(crate) identity: S3Identity,
@@ -33,16 +32,17 @@ pub(crate) struct S3Credentials {
     pub(crate) path_style: bool,
     pub(crate) insecure_skip_verify: bool,
     pub(crate) ca_bundle: Option<String>,
-    /// Customer key for server side encryption, base64 of 32 bytes.
+    /// Key for server-side encryption (SSE-C): base64 of 32 bytes.
     pub(crate) sse_customer_key: Option<Secret>,
 }
 
 impl S3Credentials {
-    /// Credentials of `S3`; ambient when no variable is set.
+    /// Credentials of `S3`; ambient if no variable is set.
     pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
         let Some(fields) = CredentialFields::find(env, role, StorageProvider::S3)? else {
             return Ok(Self::ambient());
         };
+        // Static keys have precedence over a role.
         let identity = if fields.contains("accessKeyID") {
             let id = fields.get_required("accessKeyID")?;
             S3Identity::Keys {
@@ -83,7 +83,7 @@ impl S3Credentials {
         }
     }
 
-    /// Credentials of `OCS`: all of endpoint, region and keys are needed.
+    /// Credentials of `OCS`; endpoint, region and keys are required.
     pub(crate) fn find_ocs(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
         let fields = CredentialFields::find(env, role, StorageProvider::Ocs)?
             .ok_or_else(|| unset_variable(role, StorageProvider::Ocs, "OPENSHIFT_APPLICATION_CREDENTIALS"))?;
@@ -99,6 +99,7 @@ impl S3Credentials {
                 secret: fields.get_required("secretAccessKey")?,
             },
             region: Some(fields.get_required("region")?.expose().to_owned()),
+            // The endpoint may be a host name without scheme.
             endpoint: Some(add_scheme(endpoint.expose(), scheme)),
             path_style: true,
             insecure_skip_verify: fields.get_flag("insecureSkipVerify")?,
@@ -107,7 +108,7 @@ impl S3Credentials {
         })
     }
 
-    /// Credentials of `ECS`, which are plain variables; a role's own win over the common ones.
+    /// Credentials of `ECS`, from variables; those with the role prefix have precedence.
     pub(crate) fn find_ecs(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
         let own = |name: &str| format!("{}{name}", role.variable_prefix());
         let find = |name: &str| env.get(&own(name)).or_else(|| env.get(name));
@@ -148,7 +149,7 @@ pub(crate) struct AzureAccount {
 }
 
 impl AzureAccount {
-    /// `None` when no variable is set: the identity is ambient.
+    /// `None` if no variable is set: the identity is ambient.
     pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Option<Self>, CredentialError> {
         let Some(fields) = CredentialFields::find(env, role, StorageProvider::Abs)? else {
             return Ok(None);
@@ -172,14 +173,14 @@ pub(crate) struct GoogleAccount {
 /// The kinds of Google credential files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GoogleKind {
-    /// A key of a service account, or a user's own credentials.
+    /// A service account key or user credentials.
     Key,
-    /// A configuration that trades a foreign token for a Google one.
+    /// Workload identity federation: exchanges an external token for a Google token.
     External,
 }
 
 impl GoogleAccount {
-    /// `None` when no variable is set: the identity is ambient.
+    /// `None` if no variable is set: the identity is ambient.
     pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Option<Self>, CredentialError> {
         let Some(fields) = CredentialFields::find(env, role, StorageProvider::Gcs)? else {
             return Ok(None);
@@ -242,15 +243,15 @@ fn find_token_file(fields: &CredentialFields) -> Result<PathBuf, CredentialError
 
 fn get_ca_bundle(fields: &CredentialFields) -> Result<Option<String>, CredentialError> {
     match get_plain(fields, "trustedCaCert") {
-        // A parser finds no certificate in anything else, and says that all is well.
+        // The PEM parser accepts text without a certificate and returns an empty bundle.
         Some(bundle) if !bundle.contains("-----BEGIN CERTIFICATE-----") => {
-            Err(fields.invalid_field("trustedCaCert", "certificates in PEM"))
+            Err(fields.invalid_field("trustedCaCert", "PEM-encoded certificates"))
         }
         bundle => Ok(bundle),
     }
 }
 
-/// The key may be given as 32 characters or as base64 of 32 bytes; the client wants the latter.
+/// Accepts 32 characters or base64 of 32 bytes; the client requires base64.
 fn parse_customer_key(fields: &CredentialFields) -> Result<Option<Secret>, CredentialError> {
     let (key, algorithm) = (
         fields.get_optional("sseCustomerKey"),

@@ -95,7 +95,7 @@ fn messages_name_step_provider_container_and_key() {
     };
     assert_eq!(
         error.to_string(),
-        "read S3 bucket/a/v2/Full-1: gave up after 3 attempts in 1.5s"
+        "read S3 bucket/a/v2/Full-1: failed after 3 attempt(s) in 1.5s"
     );
 }
 

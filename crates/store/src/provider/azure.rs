@@ -10,7 +10,7 @@ use crate::connector::{Connector, disable_client_retries};
 use crate::credentials::AzureAccount;
 use crate::environment::Environment;
 
-/// Where blobs of the public cloud live.
+/// Blob domain of the Azure public cloud.
 const PUBLIC_DOMAIN: &str = "blob.core.windows.net";
 
 pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, StoreOpenError> {
@@ -47,7 +47,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
     ))
 }
 
-/// The identity of the pod or machine: workload identity, managed identity, or Azure's own variables.
+/// Ambient identity: workload identity, managed identity or Azure's standard variables.
 fn builder_from_env(env: &Environment) -> MicrosoftAzureBuilder {
     let builder =
         env.vars_with_prefix("AZURE_")

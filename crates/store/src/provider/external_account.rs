@@ -1,11 +1,11 @@
-//! Google workload identity federation: a foreign token, read from a file, becomes an access token.
+//! Google workload identity federation: exchanges an external token, read from a file, for an access token.
 //!
 //! ```text
 //! token file ─► token exchange ─► federated token ─► (impersonation) ─► access token, cached
 //! ```
 //!
-//! **Holds**: tokens travel over TLS only, except to this machine itself; the file is read anew for
-//! each exchange, because the platform rotates it. **Does not do**: tokens from a URL, a command or AWS.
+//! **Invariants**: tokens are sent over TLS only, except to loopback addresses; the file is read for each
+//! exchange, because the platform rotates it. **Not supported**: tokens from a URL, a command or AWS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,54 +25,54 @@ use crate::secret::Secret;
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
-/// A token is replaced this long before it expires, so that no request carries one that just did.
+/// A token is renewed this long before it expires, so that no request is sent with an expired token.
 const RENEW_BEFORE_EXPIRY: Duration = Duration::from_mins(5);
-/// How long a token is used when the service does not say: impersonated tokens live for an hour.
+/// Lifetime assumed if the service reports none; impersonated tokens are valid for one hour.
 const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_hours(1);
 
-/// Why an external account file cannot be used.
+/// The external account file is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExternalAccountError {
     /// The file cannot be read.
-    #[error("read {}", path.display())]
+    #[error("read external account file {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file lacks a member or has one of the wrong type.
+    /// The file lacks a field or has one of the wrong type.
     #[error(
-        "{} must hold audience, subject_token_type, token_url and credential_source.file \
-         (line {line}, column {column})",
+        "external account file {} requires audience, subject_token_type, token_url and \
+         credential_source.file (line {line}, column {column})",
         path.display()
     )]
     InvalidFile {
         /// The file.
         path: PathBuf,
-        /// Where parsing stopped.
+        /// Line at which parsing failed, from 1.
         line: usize,
-        /// Where parsing stopped.
+        /// Column at which parsing failed, from 1.
         column: usize,
     },
-    /// A token would leave the machine unprotected.
-    #[error("{field} in {} must be an https:// address", path.display())]
+    /// The token would be sent without TLS.
+    #[error("invalid {field} in {}: must be an https:// URL", path.display())]
     InsecureUrl {
         /// The file.
         path: PathBuf,
-        /// The member.
+        /// The JSON field.
         field: &'static str,
     },
-    /// The TLS client cannot be set up.
-    #[error("set up the client for the token exchange")]
+    /// The HTTP client cannot be built.
+    #[error("build HTTP client for the token exchange")]
     Client {
-        /// What it said.
+        /// The client library's error.
         source: reqwest::Error,
     },
 }
 
-/// What went wrong during an exchange; ends up inside the error of the request that needed the token.
+/// A failed exchange; becomes a source of the error of the request that needed the token.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
     #[error("read subject token {}", path.display())]
@@ -80,9 +80,9 @@ enum ExchangeError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{step} was refused with status {status}")]
+    #[error("{step} failed with HTTP status {status}")]
     Refused { step: &'static str, status: u16 },
-    #[error("{step} gave an answer without a token")]
+    #[error("{step} returned no token")]
     MissingToken { step: &'static str },
 }
 
@@ -117,7 +117,7 @@ struct CachedToken {
     renew_at: Instant,
 }
 
-/// Hands out access tokens for an external account.
+/// Provides access tokens for an external account.
 pub(super) struct ExternalAccount {
     config: ExternalAccountConfig,
     client: reqwest::Client,
@@ -166,6 +166,7 @@ impl ExternalAccount {
             ),
         ];
         for (field, url) in addresses {
+            // The subject token is a credential; it must not be sent in clear text.
             if url.is_some_and(|url| !is_secure_url(url)) {
                 return Err(ExternalAccountError::InsecureUrl {
                     path: path.to_owned(),
@@ -198,22 +199,23 @@ impl ExternalAccount {
             ),
         ];
         let request = self.client.post(self.config.token_url.clone()).form(&form);
-        let federated: FederatedTokenResponse = send_token_request("the token exchange", request).await?;
-        let life = federated
+        let federated: FederatedTokenResponse = send_token_request("token exchange", request).await?;
+        let lifetime = federated
             .expires_in
             .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
+        // Without impersonation the federated token itself grants access.
         let Some(url) = &self.config.service_account_impersonation_url else {
-            return Ok(CachedToken::new(federated.access_token, life));
+            return Ok(CachedToken::new(federated.access_token, lifetime));
         };
         let request = self
             .client
             .post(url.clone())
             .bearer_auth(federated.access_token)
             .json(&serde_json::json!({ "scope": [SCOPE] }));
-        let impersonated: ImpersonatedTokenResponse = send_token_request("the impersonation", request).await?;
+        let impersonated: ImpersonatedTokenResponse = send_token_request("service account impersonation", request).await?;
         Ok(CachedToken::new(
             impersonated.access_token,
-            DEFAULT_TOKEN_LIFETIME.min(life),
+            DEFAULT_TOKEN_LIFETIME.min(lifetime),
         ))
     }
 
@@ -237,7 +239,7 @@ impl ExternalAccount {
                     .and_then(|value| value.get(subject_token_field_name)?.as_str())
                     .map(Secret::new)
                     .ok_or(ExchangeError::MissingToken {
-                        step: "the subject token file",
+                        step: "subject token file",
                     })
             }
         }
@@ -245,8 +247,8 @@ impl ExternalAccount {
 }
 
 impl CachedToken {
-    fn new(bearer: String, life: Duration) -> Self {
-        let renew_at = Instant::now() + life.saturating_sub(RENEW_BEFORE_EXPIRY);
+    fn new(bearer: String, lifetime: Duration) -> Self {
+        let renew_at = Instant::now() + lifetime.saturating_sub(RENEW_BEFORE_EXPIRY);
         Self {
             credential: Arc::new(GcpCredential { bearer }),
             renew_at,
@@ -259,7 +261,7 @@ impl CredentialProvider for ExternalAccount {
     type Credential = GcpCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<GcpCredential>> {
-        // Held across the exchange on purpose: one exchange serves all requests that wait for it.
+        // The lock is held during the exchange so that concurrent requests share one exchange.
         let mut cached = self.cached.lock().await;
         if let Some(token) = cached
             .as_ref()
@@ -272,7 +274,7 @@ impl CredentialProvider for ExternalAccount {
     }
 }
 
-/// TLS, or this machine itself.
+/// Whether the URL uses TLS or a loopback address.
 fn is_secure_url(url: &Url) -> bool {
     let is_loopback = match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -288,6 +290,7 @@ async fn send_token_request<T: serde::de::DeserializeOwned>(
 ) -> object_store::Result<T> {
     let response = request.send().await.map_err(transient_error)?;
     let status = response.status();
+    // 5xx is retryable; any other error status means that the token or the configuration is rejected.
     if status.is_server_error() {
         return Err(transient_error(ExchangeError::Refused {
             step,
@@ -306,7 +309,7 @@ async fn send_token_request<T: serde::de::DeserializeOwned>(
         .map_err(|_| unauthenticated_error(ExchangeError::MissingToken { step }))
 }
 
-/// Worth another attempt: shaped like any other failed connection.
+/// Wraps the error as a connection failure, which [`crate::retry`] retries.
 fn transient_error(
     source: impl std::error::Error + Send + Sync + 'static,
 ) -> object_store::Error {

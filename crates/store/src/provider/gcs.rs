@@ -27,7 +27,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
         builder = builder.with_base_url(&url_origin(url));
     }
     builder = match &account {
-        // The client asks for a token even when told not to sign; this one is of no use to anybody.
+        // The client requests a token even with signing disabled, so it gets an empty one.
         _ if is_emulator => builder.with_skip_signature(true).with_credentials(Arc::new(
             StaticCredentialProvider::new(GcpCredential {
                 bearer: String::new(),
@@ -66,7 +66,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
     ))
 }
 
-/// Endpoints are often given with the path of the JSON API; the client adds its own paths.
+/// Drops the path: endpoints often include that of the JSON API, and the client appends its own paths.
 fn url_origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }

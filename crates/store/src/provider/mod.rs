@@ -1,4 +1,4 @@
-//! From configuration and credentials to a client.
+//! Builds the client of a store from configuration and credentials.
 
 mod azure;
 mod external_account;
@@ -15,74 +15,74 @@ use crate::credentials::CredentialError;
 use crate::environment::Environment;
 use crate::local::Directory;
 
-/// Connecting takes one round trip or it does not work.
+/// Timeout for establishing a connection, in seconds.
 const CONNECT_TIMEOUT_SECONDS: u64 = 10;
 
-/// Why a store cannot be opened. Nothing was sent to it yet.
+/// The store cannot be opened. No request has been sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreOpenError {
     /// Credentials are missing or malformed.
-    #[error("credentials of store {provider} {container}")]
+    #[error("load credentials of store {provider} {container}")]
     Credentials {
-        /// The provider.
+        /// The store's provider.
         provider: StorageProvider,
-        /// The container.
+        /// The store's container.
         container: String,
-        /// What is wrong.
+        /// The cause.
         source: CredentialError,
-    },
-    /// The client library refused the configuration.
-    #[error("configure the client of store {provider} {container}")]
+        },
+        /// The client library rejected the configuration.
+        #[error("configure client of store {provider} {container}")]
     Client {
-        /// The provider.
+        /// The store's provider.
         provider: StorageProvider,
-        /// The container.
+        /// The store's container.
         container: String,
-        /// What it said.
+        /// The client library's error.
         source: object_store::Error,
     },
-    /// The OSS client refused the configuration.
-    #[error("configure the client of store {} {container}", StorageProvider::Oss)]
+    /// The OSS client rejected the configuration.
+    #[error("configure client of store {} {container}", StorageProvider::Oss)]
     Oss {
-        /// The container.
+        /// The store's container.
         container: String,
-        /// What it said.
+        /// The client library's error.
         source: opendal::Error,
     },
-    /// The endpoint is not an address.
-    #[error("`{endpoint}` is not a usable endpoint of store {provider}: {reason}")]
+    /// The endpoint is not an HTTP URL.
+    #[error("invalid endpoint `{endpoint}` of store {provider}: {reason}")]
     InvalidEndpoint {
-        /// The provider.
+        /// The store's provider.
         provider: StorageProvider,
         /// The endpoint as given.
         endpoint: String,
-        /// What is wrong with it.
+        /// The rule that the endpoint breaks.
         reason: &'static str,
     },
-    /// The external account configuration cannot be used.
-    #[error("external account file of store {} {container}", StorageProvider::Gcs)]
+    /// The external account configuration is invalid.
+    #[error("load external account of store {} {container}", StorageProvider::Gcs)]
     ExternalAccount {
-        /// The container.
+        /// The store's container.
         container: String,
-        /// What is wrong.
+        /// The cause.
         source: ExternalAccountError,
     },
-    /// Local stores live below the home directory.
-    #[error("provider Local keeps backups below the home directory, but HOME is not set")]
+    /// Provider `Local` requires the variable `HOME`.
+    #[error("provider Local stores backups below $HOME, but HOME is not set")]
     HomeUnset,
-    /// The container name would leave the home directory.
-    #[error("`{container}` is not a usable directory name for provider Local")]
+    /// The container name is empty or leaves the home directory.
+    #[error("invalid container `{container}` of provider Local: must be a directory below $HOME")]
     InvalidContainer {
         /// The name as given.
         container: String,
     },
-    /// There is no client for this provider.
+    /// The provider is not supported.
     #[error("provider {provider} is not supported: {instead}")]
     Unsupported {
-        /// The provider.
+        /// The store's provider.
         provider: StorageProvider,
-        /// What to use in its place.
+        /// The alternative to use.
         instead: &'static str,
     },
 }
@@ -97,6 +97,7 @@ pub(crate) fn open_backend(config: &StoreConfig, env: &Environment) -> Result<Ba
         StorageProvider::Abs => azure::open(config, env)?,
         StorageProvider::Gcs => gcs::open(config, env)?,
         StorageProvider::Oss => oss::open(config, env)?,
+        // The library has no Swift client.
         StorageProvider::Swift => {
             return Err(StoreOpenError::Unsupported {
                 provider: StorageProvider::Swift,
@@ -117,7 +118,7 @@ fn open_local(config: &StoreConfig, env: &Environment) -> Result<Backend, StoreO
     Ok(Backend::Local(root))
 }
 
-/// What all HTTP clients have in common.
+/// Options common to all HTTP clients.
 fn build_client_options(effort: &TransferConfig) -> ClientOptions {
     let connect = std::time::Duration::from_secs(CONNECT_TIMEOUT_SECONDS);
     ClientOptions::new()
@@ -126,7 +127,7 @@ fn build_client_options(effort: &TransferConfig) -> ClientOptions {
         .with_connect_timeout(connect.min(effort.request_timeout))
 }
 
-/// Trusts the certificates of `bundle` beside those of the system.
+/// Trusts the certificates of `bundle` in addition to the system's.
 fn add_root_certificates(
     config: &StoreConfig,
     options: ClientOptions,
@@ -158,9 +159,9 @@ fn client_error(config: &StoreConfig, source: object_store::Error) -> StoreOpenE
     }
 }
 
-/// The endpoint to use: the flag wins over what a credential file says.
+/// The endpoint to use; the flag has precedence over the credential file.
 fn resolve_endpoint(config: &StoreConfig, from_file: Option<&str>) -> Result<Option<Url>, StoreOpenError> {
-    let refuse = |endpoint: &str, reason| StoreOpenError::InvalidEndpoint {
+    let invalid = |endpoint: &str, reason| StoreOpenError::InvalidEndpoint {
         provider: config.provider,
         endpoint: endpoint.to_owned(),
         reason,
@@ -169,19 +170,19 @@ fn resolve_endpoint(config: &StoreConfig, from_file: Option<&str>) -> Result<Opt
         (Some(url), _) => url.clone(),
         (None, None) => return Ok(None),
         (None, Some(text)) => {
-            Url::parse(text).map_err(|_| refuse(text, "it is not a URL with a scheme"))?
+            Url::parse(text).map_err(|_| invalid(text, "must be a URL with a scheme"))?
         }
     };
     match url.scheme() {
         "http" | "https" if url.has_host() => Ok(Some(url)),
-        _ => Err(refuse(
+        _ => Err(invalid(
             url.as_str(),
-            "it must start with http:// or https://",
+            "must start with http:// or https://",
         )),
     }
 }
 
-/// A URL as clients want it: without the slash at its end.
+/// The URL without trailing slash, as the clients expect it.
 fn trim_base_url(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }

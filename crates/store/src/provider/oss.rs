@@ -1,7 +1,7 @@
-//! Alibaba Cloud OSS, by its native API.
+//! Alibaba Cloud OSS, through its native API.
 //!
-//! Create-only writes are the store's own `forbid-overwrite`. Parts of a multipart upload are
-//! retried by the client itself, a fixed number of times, because its writer cannot repeat one.
+//! Create-only writes use the OSS header `forbid-overwrite`. The client retries parts of a multipart
+//! upload itself, a fixed number of times, because its writer cannot resend a part.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::config::StoreConfig;
 use crate::credentials::OssAccount;
 use crate::environment::Environment;
 
-/// About a minute of trying with the client's doubling pauses.
+/// About one minute with the client's exponential backoff.
 const PART_RETRIES: usize = 6;
 
 pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, StoreOpenError> {

@@ -1,4 +1,4 @@
-//! S3, and the appliances that speak its API.
+//! S3 and S3-compatible appliances.
 
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
     let mut builder = builder_with_identity(&access, env)
         .with_bucket_name(&config.container)
         .with_http_connector(Connector)
+        // Not every S3-compatible server implements DeleteObjects.
         .with_disable_bulk_delete(true)
         .with_retry(disable_client_retries());
     if let Some(region) = &access.region {
@@ -44,6 +45,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
         options = options.with_allow_http(url.scheme() == "http");
         with_bucket_endpoint(builder, &url, &config.container, access.path_style)
     } else {
+        // A bucket name with dots does not match the wildcard certificate *.s3.amazonaws.com.
         let virtual_hosted = !access.path_style && !config.container.contains('.');
         builder.with_virtual_hosted_style_request(virtual_hosted)
     };
@@ -52,7 +54,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
         .with_client_options(options)
         .build()
         .map_err(|error| client_error(config, error))?;
-    // Appliances are known to ignore conditions on writes, so these are asked first as well.
+    // ECS and OCS may ignore the condition of a conditional write, so existence is checked first.
     let checks_before_write = matches!(config.provider, StorageProvider::Ecs | StorageProvider::Ocs);
     Ok(Remote::new(
         Arc::new(client.clone()),
@@ -61,7 +63,7 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
     ))
 }
 
-/// The builder with its identity. Variables of the AWS tools count only when nothing else is given.
+/// Sets the identity. Standard AWS variables apply only if no credential file is configured.
 fn builder_with_identity(access: &S3Credentials, env: &Environment) -> AmazonS3Builder {
     let builder = AmazonS3Builder::new();
     match &access.identity {
@@ -88,7 +90,7 @@ fn builder_with_identity(access: &S3Credentials, env: &Environment) -> AmazonS3B
     }
 }
 
-/// Puts the bucket into the path, or in front of the host where that can work.
+/// Puts the bucket into the path, or into the host name where DNS and TLS allow it.
 pub(super) fn with_bucket_endpoint(
     builder: AmazonS3Builder,
     url: &Url,

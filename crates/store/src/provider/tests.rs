@@ -12,7 +12,7 @@ use super::external_account::ExternalAccount;
 use super::*;
 use crate::ErrorClass;
 
-/// Where a store would send its requests, as its client says.
+/// The store as its client's `Debug` output describes it.
 fn describe_backend(
     provider: StorageProvider,
     container: &str,
@@ -125,7 +125,7 @@ fn oss_opens_with_its_own_client() {
     assert!(matches!(error, StoreOpenError::Credentials { .. }), "{error:?}");
 }
 
-/// A token service: answers every request with the next of `answers` and keeps what it was sent.
+/// A token service that answers each request with the next of `answers` and records the requests.
 struct TokenService {
     url: String,
     requests: Arc<std::sync::Mutex<Vec<String>>>,

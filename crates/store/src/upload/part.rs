@@ -1,4 +1,4 @@
-//! One part on its way.
+//! Sending one part of an upload.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::error::{AttemptError, StoreOperation, StoreError};
 use crate::retry::RetryState;
 use crate::store::StoreInner;
 
-/// A part the store has.
+/// A part that the store acknowledged.
 pub(super) struct SentPart {
     pub(super) index: usize,
     pub(super) id: PartId,
-    /// What was sent, for whoever wants the buffer back.
+    /// The bytes sent; their buffer is reused.
     pub(super) bytes: Bytes,
 }
 
-/// Sends one part until the store has it.
+/// Sends one part, with retries.
 pub(super) struct PartTask {
     store: Arc<StoreInner>,
     key: String,
@@ -30,7 +30,7 @@ pub(super) struct PartTask {
 }
 
 impl PartTask {
-    /// Prepares the first attempt at once: some clients number parts by the order of these calls.
+    /// Creates the first request immediately: OSS numbers parts by the order of these calls.
     pub(super) fn new(
         store: Arc<StoreInner>,
         key: &str,
@@ -75,7 +75,7 @@ impl PartTask {
             attempts
                 .wait_before_retry(fault)
                 .await
-                .map_err(|gave_up| gave_up.into_store_error(StoreOperation::UploadPart, place()))?;
+                .map_err(|exhausted| exhausted.into_store_error(StoreOperation::UploadPart, place()))?;
             outcome = attempts.with_request_timeout(session.send_part(slot, bytes.clone())).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Writing from a thread that may block.
+//! Blocking writer for an upload.
 
 use std::io::{self, Write};
 
@@ -6,11 +6,11 @@ use super::Upload;
 use crate::error::StoreError;
 use crate::store::ObjectInfo;
 
-/// An upload as [`Write`], for a thread that may block.
+/// An upload as blocking [`Write`].
 ///
-/// Writing on a thread that drives the runtime panics; use `spawn_blocking` or a thread of its own.
-/// Dropping it without [`UploadWriter::finish`] aborts the upload. Errors carry the [`StoreError`],
-/// to be had back with `downcast`.
+/// Panics on a thread that drives the runtime; use `spawn_blocking` or a separate thread. Dropping it
+/// without [`UploadWriter::finish`] aborts the upload. Errors wrap the [`StoreError`]; `downcast`
+/// returns it.
 #[derive(Debug)]
 pub struct UploadWriter {
     upload: Upload,
@@ -21,7 +21,7 @@ impl UploadWriter {
         Self { upload }
     }
 
-    /// The upload itself, to be finished or aborted by a task that can be ended.
+    /// The inner upload, to be finished or aborted by a cancellable task.
     pub fn into_upload(self) -> Upload {
         self.upload
     }
@@ -52,7 +52,7 @@ impl Write for UploadWriter {
         Ok(taken)
     }
 
-    /// Does nothing: a part is sent when it is full, the rest by [`UploadWriter::finish`].
+    /// Does nothing: a full part is sent by `write`, the rest by [`UploadWriter::finish`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

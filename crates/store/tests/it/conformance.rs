@@ -1,4 +1,4 @@
-//! What every store promises. Each function is one claim and works in a folder of its own.
+//! Tests that every store must pass. Each function tests one property in its own folder.
 
 use std::io::{Read, Write};
 
@@ -8,7 +8,7 @@ use mainstay_store::{ErrorClass, StorageProvider, SnapStore, StoreError, UploadO
 
 use crate::data::{MIB, assert_same_bytes, download, list_keys, random_bytes, put_object, upload};
 
-/// Runs every claim; the last line printed names the one that failed.
+/// Runs all tests; the last line printed names the one that failed.
 pub(crate) async fn run_all(store: &SnapStore) {
     macro_rules! claims {
         ($($claim:ident),* $(,)?) => { $(
@@ -71,7 +71,7 @@ async fn small_and_empty_objects_round_trip(store: &SnapStore) {
 }
 
 async fn large_objects_round_trip(store: &SnapStore) {
-    // Exactly one part, one byte around a part, and several parts of both directions.
+    // Around exactly one part, and several parts for upload and download.
     for length in [5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 27 * MIB + 12_345] {
         let (key, bytes) = (format!("large/{length}"), random_bytes(2, length));
         let object = put_object(store, &key, &bytes).await;
@@ -121,7 +121,7 @@ async fn listing_covers_exactly_one_folder(store: &SnapStore) {
         "list/etcd/v2/Incr-2",
     ];
     if store.provider() == StorageProvider::Local {
-        // A directory cannot hold a file and a folder of one name; buckets can.
+        // A directory cannot contain a file and a folder with the same name; buckets can.
         inside.remove(1);
     }
     for key in inside
@@ -139,9 +139,9 @@ async fn listing_covers_exactly_one_folder(store: &SnapStore) {
         (listed.len(), listed[0].size, listed[0].key.as_str()),
         (1, 10, head.key.as_str())
     );
-    let apart = listed[0].last_modified.duration_since(head.last_modified).abs();
+    let difference = listed[0].last_modified.duration_since(head.last_modified).abs();
     assert!(
-        apart <= jiff::SignedDuration::from_secs(1),
+        difference <= jiff::SignedDuration::from_secs(1),
         "{listed:?} {head:?}"
     );
 }
@@ -205,7 +205,7 @@ async fn aborted_upload_leaves_no_object(store: &SnapStore) {
     unfinished.write(random_bytes(13, 12 * MIB)).await.unwrap();
     unfinished.abort().await.unwrap();
     assert_eq!(store.list("aborted").await.unwrap(), []);
-    // The key is as free as before.
+    // The key is still unused.
     let bytes = random_bytes(14, 100);
     upload(
         store,
@@ -261,14 +261,14 @@ async fn wrong_catalogue_size_is_detected(store: &SnapStore) {
     assert_eq!(error.class(), ErrorClass::Corrupt);
 }
 
-/// Long enough that the last parts are asked for only after the first was consumed.
+/// So large that the last parts are requested only after the first was consumed.
 const LARGER_THAN_BUDGET: usize = 41 * MIB;
 
 async fn object_replaced_during_read_is_detected(store: &SnapStore) {
     let (before, after) = (random_bytes(19, LARGER_THAN_BUDGET), random_bytes(20, LARGER_THAN_BUDGET));
     put_object(store, "replaced/object", &before).await;
     let mut download = store.download("replaced/object", None).await.unwrap();
-    // All parts of the budget arrive from the first version, whatever happens now.
+    // Wait until all parts within the memory limit have arrived from the first version.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     put_object(store, "replaced/object", &after).await;
     let (mut bytes, mut error) = (Vec::new(), None);

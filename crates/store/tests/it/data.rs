@@ -1,4 +1,4 @@
-//! Bytes to transfer and stores to transfer them with.
+//! Test data and transfer helpers.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use rand::{RngCore, SeedableRng};
 
 pub(crate) const MIB: usize = 1024 * 1024;
 
-/// Incompressible bytes, the same for the same seed.
+/// Incompressible bytes, deterministic for a seed.
 pub(crate) fn random_bytes(seed: u64, length: usize) -> Bytes {
     let mut bytes = vec![0; length];
     StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
     bytes.into()
 }
 
-/// Deadlines short enough for tests, on a machine that may be busy.
+/// Timeouts that are short, but long enough for a busy machine.
 pub(crate) fn test_transfer_config() -> TransferConfig {
     TransferConfig {
         request_timeout: Duration::from_secs(20),
@@ -25,14 +25,14 @@ pub(crate) fn test_transfer_config() -> TransferConfig {
     }
 }
 
-/// The answer was believed: nothing was asked a second time.
+/// Asserts that the operation was not retried.
 #[track_caller]
 pub(crate) fn assert_tried_once(error: &StoreError) {
     let is_once = matches!(error, StoreError::Request { attempts: 1, .. });
     assert!(is_once, "{error:?}");
 }
 
-/// Uploads `bytes` in pieces that do not line up with parts.
+/// Uploads `bytes` in pieces that are not aligned with parts.
 pub(crate) async fn upload(
     store: &SnapStore,
     key: &str,
@@ -52,7 +52,7 @@ pub(crate) async fn put_object(store: &SnapStore, key: &str, bytes: &Bytes) -> O
         .unwrap()
 }
 
-/// Downloads a whole object part by part.
+/// Downloads a complete object part by part.
 pub(crate) async fn download(store: &SnapStore, key: &str) -> Result<Vec<u8>, StoreError> {
     let mut download = store.download(key, None).await?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Transfers over a network that misbehaves.
+//! Transfers over a faulty network.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::proxy::{InjectedFault, RequestKind, Proxy};
 use crate::servers::{Access, Azurite, SeaweedFs};
 use crate::{azure, s3};
 
-/// A store behind a proxy that does not wait long for silence.
+/// A store behind a proxy, with a short request timeout.
 fn open_with_short_timeout(weed: &SeaweedFs, proxy: &Proxy) -> SnapStore {
     open_with_config(
         weed,
@@ -32,7 +32,7 @@ fn open_with_config(weed: &SeaweedFs, proxy: &Proxy, effort: TransferConfig) -> 
     SnapStore::open(&config, &s3::write_environment(weed)).unwrap()
 }
 
-/// Faults of reads that must all be survived.
+/// Read faults that the store must tolerate.
 const READ_FAULTS: [InjectedFault; 8] = [
     InjectedFault::Status(500),
     InjectedFault::Status(503),
@@ -70,8 +70,8 @@ async fn a_download_goes_on_from_the_byte_it_reached() {
     let bytes = random_bytes(2, 8 * MIB);
     put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    // Seven attempts break off after a mebibyte. Going on needs little more than the object, some
-    // of it lost in the broken connections; starting over would need fifteen mebibytes.
+    // Seven attempts fail after 1 MiB. Resuming transfers little more than the object, some of it lost
+    // in the broken connections; restarting would transfer 15 MiB.
     proxy.inject(RequestKind::Get, 0, 7, InjectedFault::TruncateBody(MIB));
     assert_same_bytes(
         &download(&open_with_short_timeout(&weed, &proxy), "object").await.unwrap(),
@@ -110,11 +110,11 @@ async fn a_trickle_that_outlives_every_deadline_still_arrives() {
     );
     assert!(
         started.elapsed() > Duration::from_secs(5),
-        "the trickle was not slow"
+        "the download was not slow"
     );
 }
 
-/// Faults of uploads that must all be survived: kind, how many pass before, fault.
+/// Upload faults that the store must tolerate: kind, requests to skip, fault.
 const WRITE_FAULTS: [(RequestKind, usize, InjectedFault); 11] = [
     (RequestKind::Any, 0, InjectedFault::Status(503)),
     (RequestKind::Any, 0, InjectedFault::CloseConnection),
@@ -232,7 +232,7 @@ async fn listings_survive_errors_and_resets() {
     }
 }
 
-/// Whatever is asked of a store that is gone is tried several times and fails.
+/// Asserts that every operation on an unreachable store is retried and fails as transient.
 async fn assert_outage_is_reported(weed: &SeaweedFs, effort: TransferConfig, fault: InjectedFault) {
     let proxy = Proxy::start(&weed.endpoint).await;
     let store = open_with_config(weed, &proxy, effort);

@@ -1,9 +1,9 @@
 //! Provider `GCS`.
 //!
-//! The client speaks Google's XML API, the dialect of S3 that Google documents. Emulators on the
-//! package registries speak only the JSON API, without listing, versions or multipart for this one, so
-//! the server here is `SeaweedFS`, open to anonymous requests as an emulator is. A proxy translates the
-//! one header that differs: "only if there is no generation yet" becomes "only if nothing matches".
+//! The client uses Google's XML API, which is similar to S3. Emulators on the package registries implement
+//! only the JSON API, without listing, versions or multipart for this client. The server is therefore
+//! `SeaweedFS` with anonymous access. A proxy translates the one header that differs: Google's condition
+//! "no generation exists" becomes `If-None-Match: *`.
 
 use hyper::http::{HeaderValue, header, request};
 use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig};
@@ -14,7 +14,7 @@ use crate::proxy::Proxy;
 use crate::servers::{Access, SeaweedFs};
 
 fn translate_google_request(parts: &mut request::Parts) {
-    // Emulators ignore the token; this server takes it for an attempt to sign in.
+    // Emulators ignore the token; this server treats it as a login attempt.
     parts.headers.remove(header::AUTHORIZATION);
     if parts
         .headers
@@ -32,7 +32,7 @@ async fn the_xml_api_of_google_keeps_every_promise() {
     let weed = SeaweedFs::start(Access::Anonymous).await;
     let proxy = Proxy::start_translating(&weed.endpoint, translate_google_request).await;
     let config = StoreConfig {
-        // The path of the JSON API is what operators have in their configuration.
+        // Operators configure the endpoint with the path of the JSON API.
         endpoint: Some(format!("{}/storage/v1/", proxy.endpoint).parse().unwrap()),
         transfer: test_transfer_config(),
         ..StoreConfig::new(StorageProvider::Gcs, SeaweedFs::BUCKET)

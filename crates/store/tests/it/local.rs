@@ -71,7 +71,7 @@ async fn an_upload_is_invisible_until_it_is_finished_and_gone_when_dropped() {
     {
         assert!(
             Instant::now() < deadline,
-            "the unfinished file is still there"
+            "the unfinished file was not removed"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -80,8 +80,8 @@ async fn an_upload_is_invisible_until_it_is_finished_and_gone_when_dropped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forbidden_directory_is_denied_at_once() {
     let (home, store) = open_local_store();
-    // Root may write anywhere, so the obstacle is a file where a directory is needed.
-    fs::write(home.path().join("default.bkp"), "in the way").unwrap();
+    // Root ignores permissions, so a file takes the place of the directory.
+    fs::write(home.path().join("default.bkp"), "a file").unwrap();
     let upload = store.upload("v2/Full-1", UploadOptions::default()).unwrap();
     let error = upload.finish().await.unwrap_err();
     assert_ne!(error.class(), ErrorClass::Transient, "{error:?}");

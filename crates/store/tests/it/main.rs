@@ -1,10 +1,10 @@
-//! Promises of the store, kept by a directory, a real S3 server, Azurite and a server of Google's
-//! XML dialect, also when the network misbehaves.
+//! Tests of the store with a directory, a real S3 server, Azurite and a server for Google's XML API, also
+//! over a faulty network.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that cannot go on should stop where it is"
+    reason = "a test fails by panicking"
 )]
 
 mod azure;

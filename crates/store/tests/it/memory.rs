@@ -1,4 +1,4 @@
-//! Transfers hold no more than they promise. What a peer cannot take, stays where it is.
+//! Transfers stay within their memory limit when the other side is slow.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::proxy::{InjectedFault, RequestKind, Proxy};
 use crate::s3;
 use crate::servers::{Access, SeaweedFs};
 
-/// Waits for a state that comes.
-async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+/// Waits until the condition holds.
+async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(2);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timeout: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -30,7 +30,7 @@ async fn a_reader_that_pauses_is_not_buried() {
         .await
         .unwrap();
     let mut consumed = download.next_part().await.unwrap().unwrap().len() as u64;
-    wait_until("all that is fetched ahead has come", || {
+    wait_until("all prefetched parts have arrived", || {
         proxy.active_bodies() == 0
     })
     .await;
@@ -57,7 +57,7 @@ async fn a_dropped_download_stops_fetching() {
     )
     .await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    // At this pace what may be fetched ahead takes minutes.
+    // At this rate the prefetch takes minutes.
     let slow = InjectedFault::SlowBody {
         piece: 16 * 1024,
         pause: Duration::from_millis(200),
@@ -67,9 +67,9 @@ async fn a_dropped_download_stops_fetching() {
         .download("object", None)
         .await
         .unwrap();
-    wait_until("it fetches", || proxy.sent_bytes() > 0).await;
+    wait_until("the download has started", || proxy.sent_bytes() > 0).await;
     drop(download);
-    wait_until("nothing is fetched", || proxy.active_bodies() == 0).await;
+    wait_until("the download has stopped", || proxy.active_bodies() == 0).await;
     let sent = proxy.sent_bytes();
     assert!(
         sent < DOWNLOAD_BUDGET_BYTES / 2,
@@ -96,14 +96,14 @@ async fn a_store_that_takes_nothing_stops_the_writer() {
         upload_part_bytes,
         ..
     } = test_transfer_config();
-    let promised = (u64::from(parallel_uploads) + 1) * upload_part_bytes;
+    let limit_bytes = (u64::from(parallel_uploads) + 1) * upload_part_bytes;
     assert!(
-        taken <= promised,
-        "{taken} bytes were taken, {promised} are promised"
+        taken <= limit_bytes,
+        "{taken} bytes were buffered, the limit is {limit_bytes}"
     );
     assert!(
-        taken >= promised - 2 * upload_part_bytes,
-        "only {taken} bytes were taken"
+        taken >= limit_bytes - 2 * upload_part_bytes,
+        "only {taken} bytes were buffered"
     );
     upload.abort().await.unwrap();
 }

@@ -1,8 +1,8 @@
-//! A reverse proxy that misbehaves on demand.
+//! A reverse proxy that injects faults.
 //!
-//! Requests pass to the server behind it, headers and all, so that signatures stay valid. A [`Rule`]
-//! picks the n-th request of a kind and spoils it. Tests ask how often rules struck, so that a fault
-//! which was never injected cannot pass for one that was survived.
+//! It forwards requests with all headers, so that signatures stay valid. A [`Rule`] selects the n-th request
+//! of a kind and injects a fault. Tests check the number of injected faults, so that a fault that never
+//! occurred does not count as tolerated.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,42 +27,42 @@ use tokio_util::task::AbortOnDropHandle;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type ProxyResponse = Response<BoxBody<Bytes, BoxError>>;
 
-/// What kind of request a rule is about.
+/// Kind of request that a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// Ranged reads of objects.
     Get,
     Head,
     List,
-    /// Whole objects in one request.
+    /// Complete objects in one request.
     Put,
     /// Parts of an upload.
     Part,
-    /// The request that turns parts into an object.
+    /// Completion of a multipart upload.
     Complete,
     Any,
 }
 
-/// What happens to it.
+/// The fault to inject.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InjectedFault {
-    /// Answer with this status instead of asking the server.
+    /// Respond with this status without forwarding the request.
     Status(u16),
-    /// Close the connection instead of answering; the server never hears of it.
+    /// Close the connection without forwarding the request.
     CloseConnection,
-    /// Let the server do it, then close the connection without an answer.
+    /// Forward the request, then close the connection without a response.
     DropResponse,
     /// Close the connection after this many bytes of the body.
     TruncateBody(usize),
-    /// Send this many bytes of the body, then nothing, for ever.
+    /// Send this many bytes of the body, then stall forever.
     StallBody(usize),
     /// Send the body in small pieces with pauses.
     SlowBody { piece: usize, pause: Duration },
-    /// Never answer.
+    /// Never respond.
     NeverRespond,
 }
 
-/// Spoils requests of a kind: passes over `skip` of them, then strikes `times`.
+/// Injects a fault into requests of a kind: skips `skip` of them, then affects `times`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FaultRule {
     pub(crate) kind: RequestKind,
@@ -71,7 +71,7 @@ pub(crate) struct FaultRule {
     pub(crate) fault: InjectedFault,
 }
 
-/// How the proxy rewrites a request before it passes on.
+/// Rewrites a request before it is forwarded.
 pub(crate) type TranslateFn = fn(&mut request::Parts);
 
 #[derive(Default)]
@@ -82,7 +82,7 @@ struct ProxyState {
     active_bodies: AtomicUsize,
 }
 
-/// A running proxy; ends when dropped.
+/// A running proxy; stops when dropped.
 pub(crate) struct Proxy {
     pub(crate) endpoint: String,
     state: Arc<ProxyState>,
@@ -98,7 +98,7 @@ struct Forwarder {
 }
 
 impl Proxy {
-    /// Passes requests to `upstream`, an `http://host:port` with an optional path that is kept.
+    /// Forwards requests to `upstream`, an `http://host:port` with an optional path.
     pub(crate) async fn start(upstream: &str) -> Self {
         Self::start_translating(upstream, |_| ()).await
     }
@@ -135,17 +135,17 @@ impl Proxy {
         });
     }
 
-    /// How many requests were spoiled.
+    /// Number of injected faults.
     pub(crate) fn injected_count(&self) -> usize {
         self.state.injected_count.load(Ordering::SeqCst)
     }
 
-    /// Bodies on their way to the client.
+    /// Number of response bodies in flight.
     pub(crate) fn active_bodies(&self) -> usize {
         self.state.active_bodies.load(Ordering::SeqCst)
     }
 
-    /// Bytes of bodies passed to the client.
+    /// Bytes of response bodies sent to the client.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.state.sent_bytes.load(Ordering::SeqCst)
     }
@@ -159,7 +159,7 @@ async fn serve(listener: TcpListener, hop: Forwarder) {
         let hop = hop.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| hop.clone().forward(request));
-            // A connection that ends badly is what this proxy is for.
+            // Connection errors are expected from injected faults.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -189,12 +189,12 @@ impl Forwarder {
             .await?;
         if matches!(fault, Some(InjectedFault::DropResponse)) {
             answer.into_body().collect().await?;
-            return Err("answer lost".into());
+            return Err("response dropped".into());
         }
         Ok(answer.map(|body| FaultyBody::new(body, fault, Arc::clone(&self.state)).boxed()))
     }
 
-    /// The fault of the first rule that applies.
+    /// The fault of the first matching rule.
     fn pick_fault(&self, parts: &request::Parts) -> Option<InjectedFault> {
         let mut rules = self.state.rules.lock().unwrap();
         for rule in rules
@@ -244,7 +244,7 @@ fn error_response(status: u16) -> ProxyResponse {
     answer
 }
 
-/// A body that counts what it passes on, and may stop, slow down or break.
+/// A body that counts its bytes, and may stall, slow down or fail.
 struct FaultyBody {
     inner: Incoming,
     fault: Option<InjectedFault>,
@@ -267,7 +267,7 @@ impl FaultyBody {
         }
     }
 
-    /// How many of `available` bytes may pass now; an error breaks the connection.
+    /// Number of `available` bytes to send now; an error closes the connection.
     fn allowed_bytes(&mut self, available: usize) -> Result<Option<usize>, BoxError> {
         match self.fault {
             Some(InjectedFault::TruncateBody(limit)) if self.passed_bytes >= limit => Err("cut".into()),
@@ -312,7 +312,7 @@ impl Body for FaultyBody {
         let available = self.buffered.len();
         match self.allowed_bytes(available) {
             Err(error) => Poll::Ready(Some(Err(error))),
-            // Nothing will wake this body again, which is the point.
+            // The body is never woken again: it stalls forever.
             Ok(None) => Poll::Pending,
             Ok(Some(length)) => {
                 self.passed_bytes += length;

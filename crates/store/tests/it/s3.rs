@@ -1,4 +1,4 @@
-//! Provider `S3`, and `ECS` and `OCS` by the same client, against `SeaweedFS`.
+//! Providers `S3`, `ECS` and `OCS`, which share a client, against `SeaweedFS`.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::conformance;
 use crate::data::{MIB, assert_same_bytes, assert_tried_once, test_transfer_config, download, list_keys, random_bytes, put_object, upload};
 use crate::servers::{Access, SeaweedFs};
 
-/// Credentials as a mounted secret: one file per field.
+/// Credentials as a mounted Secret: one file per field.
 pub(crate) fn write_secret_directory(parent: &Path, fields: &[(&str, &str)]) -> String {
     let directory = parent.join("credentials");
     fs::create_dir_all(&directory).unwrap();
@@ -23,7 +23,7 @@ pub(crate) fn write_secret_directory(parent: &Path, fields: &[(&str, &str)]) -> 
     directory.to_str().unwrap().to_owned()
 }
 
-/// A store at `endpoint`, which is the server or a proxy in front of it.
+/// A store at `endpoint`, which is the server's or a proxy's.
 pub(crate) fn open_store(weed: &SeaweedFs, endpoint: &str) -> SnapStore {
     let config = StoreConfig {
         endpoint: Some(endpoint.parse().unwrap()),
@@ -66,7 +66,7 @@ async fn listing_spans_multiple_pages(store: &SnapStore) {
     assert_eq!(list_keys(store, "page/v2").await, expected);
 }
 
-/// Uploads that were aborted or dropped by the conformance run are gone from the server too.
+/// Asserts that the server removed the parts of aborted and dropped uploads.
 async fn assert_no_abandoned_parts(weed: &SeaweedFs) {
     let deadline = Instant::now() + Duration::from_mins(2);
     loop {

@@ -1,4 +1,4 @@
-//! Secrets stay out of everything that can be printed.
+//! Secrets never appear in printed output.
 
 use std::error::Error;
 use std::fmt::{Debug, Write};
@@ -12,7 +12,7 @@ use crate::s3::write_secret_directory;
 
 const SECRET_MARKER: &str = "do-not-print-me";
 
-/// Everything a person could see of an error: each message and the debug form.
+/// All printed forms of an error: each message and the debug output.
 fn format_whole_error(error: &(dyn Error + 'static)) -> String {
     let mut text = format!("{error:?}");
     let mut next = Some(error);
@@ -33,7 +33,7 @@ fn assert_no_secret(what: &str, text: &str) {
     );
 }
 
-/// Opens a store at an address where nobody answers, and looks at all it prints.
+/// Opens a store at an unreachable address and checks everything it prints.
 async fn check_provider_output(provider: StorageProvider, env: Environment) {
     let config = StoreConfig {
         endpoint: Some("http://127.0.0.1:1".parse().unwrap()),

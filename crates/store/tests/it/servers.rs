@@ -1,7 +1,7 @@
-//! Real servers on loopback ports, started for one test and ended with it.
+//! Real servers on loopback ports, started for one test and stopped with it.
 //!
-//! Programs are found through the variables that `make test` sets; without them a test fails and says
-//! so, because a test that skips itself proves nothing.
+//! Programs are found through the variables that `make test` sets. Without them a test fails instead of
+//! skipping, because a skipped test proves nothing.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
 use tempfile::TempDir;
 
-/// How long a server may take on a busy machine.
+/// Startup timeout, for a busy machine.
 const STARTUP_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// A running program. Dropping it kills the program and, if the test fails, shows its log.
+/// A running program. Dropping it kills the program and prints its log if the test failed.
 pub(crate) struct TestServer {
     child: Child,
     log: PathBuf,
@@ -51,7 +51,7 @@ impl TestServer {
             .unwrap();
         while Instant::now() < deadline {
             if let Some(exit) = self.child.try_wait().unwrap() {
-                panic!("the server ended early with {exit}");
+                panic!("the server exited with {exit}");
             }
             if client
                 .get(url)
@@ -69,7 +69,7 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        // Already gone is as good as killed.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -81,10 +81,10 @@ impl Drop for TestServer {
     }
 }
 
-/// The program a variable points at.
+/// The program that a variable names.
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is how make test tells where programs are"
+    reason = "make test passes program paths in variables"
 )]
 fn find_program(variable: &str) -> PathBuf {
     match std::env::var(variable) {
@@ -94,7 +94,7 @@ fn find_program(variable: &str) -> PathBuf {
     }
 }
 
-/// Who may talk to the S3 server.
+/// Access control of the S3 server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Keys,
@@ -112,7 +112,7 @@ pub(crate) struct SeaweedFs {
 impl Drop for SeaweedFs {
     fn drop(&mut self) {
         for socket in &self.sockets {
-            // Not every one of them is made.
+            // Not all of these files exist.
             let _ = fs::remove_file(socket);
         }
     }
@@ -160,7 +160,7 @@ impl SeaweedFs {
         server.wait_for(&format!("{endpoint}/healthz"), 200).await;
         let filer = format!("http://127.0.0.1:{filer}/buckets/{}", Self::BUCKET);
         Self::create_bucket(&filer).await;
-        // The server leaves these outside its directory when it is killed.
+        // A killed server leaves these files outside its directory.
         let names = [
             "master-grpc",
             "volume-grpc",
@@ -242,7 +242,7 @@ impl SeaweedFs {
             }
             assert!(
                 Instant::now() < deadline,
-                "the filer does not make a bucket"
+                "the filer did not create the bucket"
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -295,14 +295,14 @@ impl Azurite {
             .arg(directory.path());
         let mut server = TestServer::start("azurite", command, directory);
         let endpoint = format!("http://127.0.0.1:{port}/{}", Self::ACCOUNT);
-        // Without credentials it answers, and refuses.
+        // Without credentials it responds with 403.
         server.wait_for(&format!("{endpoint}?comp=list"), 403).await;
         let azurite = Self { server, endpoint };
         azurite.create_container().await;
         azurite
     }
 
-    /// The store never creates containers, so the test signs that request itself.
+    /// The store never creates containers, so the test signs the request itself.
     async fn create_container(&self) {
         let url = format!("{}/{}?restype=container", self.endpoint, Self::CONTAINER);
         let mut request = HttpRequest::new(HttpRequestBody::empty());

@@ -1,4 +1,4 @@
-//! Certificates: whose are trusted, and what happens with others.
+//! TLS: trusted and untrusted certificates, and customer keys.
 
 use mainstay_store::{
     ErrorClass, Environment, StoreOpenError, StorageProvider, SnapStore, StoreConfig, UploadOptions,
@@ -43,8 +43,8 @@ async fn a_private_authority_is_trusted_when_told_and_refused_at_once_when_not()
     let certificate = generate_self_signed();
     let weed = SeaweedFs::start_tls(&certificate).await;
 
-    let stranger = open_store(&weed, "stranger", &[]).unwrap();
-    let error = stranger.list("v2").await.unwrap_err();
+    let untrusting = open_store(&weed, "untrusting", &[]).unwrap();
+    let error = untrusting.list("v2").await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Invalid, "{error:?}");
     assert_tried_once(&error);
 
@@ -56,8 +56,8 @@ async fn a_private_authority_is_trusted_when_told_and_refused_at_once_when_not()
     .unwrap();
     put_object(&trusting, "v2/Full-1", &random_bytes(1, 10)).await;
 
-    let careless = open_store(&weed, "careless", &[("insecureSkipVerify", "true")]).unwrap();
-    assert_eq!(careless.list("v2").await.unwrap().len(), 1);
+    let unverified = open_store(&weed, "unverified", &[("insecureSkipVerify", "true")]).unwrap();
+    assert_eq!(unverified.list("v2").await.unwrap().len(), 1);
 
     assert!(open_store(&weed, "garbled", &[("trustedCaCert", "not a certificate")]).is_err());
 }
