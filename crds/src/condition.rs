@@ -1,4 +1,4 @@
-//! What a resource reports about itself: conditions, the last operation, errors.
+//! Parts of a status that several resources share: conditions, the last operation, errors.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -7,139 +7,140 @@ use serde::{Deserialize, Serialize};
 use crate::openenum::open_enum;
 
 open_enum! {
-    /// What a condition is about.
+    /// Type of a condition.
     ConditionType {
         /// The cluster has quorum, counted over `spec.replicas`.
         Ready,
-        /// Every member is there and healthy.
+        /// Every member exists and is healthy.
         AllMembersReady,
-        /// Every member runs what the spec asks for.
+        /// Every member matches the spec.
         AllMembersUpdated,
-        /// Full and delta snapshots are as recent as their schedules promise.
+        /// Full and delta snapshots are as recent as their schedules require.
         BackupReady,
-        /// Every volume is bound, and as large as asked for.
+        /// Every volume is bound and has the desired size.
         DataVolumesReady,
-        /// Members belong to different clusters. `True` is bad.
+        /// Members belong to different etcd clusters. `True` is bad.
         ClusterIDMismatch,
-        /// The members have joined the cluster they were told to join. Absent unless asked for.
+        /// The members have joined the existing cluster. Absent unless the spec names one.
         BootstrappedWithExistingCluster,
-        /// The last folding of deltas into a full snapshot went well.
+        /// The last compaction of the backup succeeded.
         LastSnapshotCompactionSucceeded,
-        /// Data is lost and has to be recovered; the reason says what is waited for. `True` is bad.
+        /// Data is lost and must be recovered; the reason says what the recovery waits for. `True` is bad.
         RecoveryRequired,
-        /// The last rehearsal of a restore gave the data the cluster had.
+        /// The last restore drill restored the data of the cluster.
         LastRestoreDrillSucceeded,
-        /// A copy task is done.
+        /// A copy task succeeded.
         Succeeded,
-        /// A copy task has given up.
+        /// A copy task failed.
         Failed,
     }
 }
 
 open_enum! {
-    /// Whether a condition holds.
+    /// Status of a condition.
     ConditionStatus {
-        /// It does.
+        /// The condition is true.
         True,
-        /// It does not.
+        /// The condition is false.
         False,
-        /// Nobody can say at the moment.
+        /// The controller cannot determine the condition.
         Unknown,
-        /// Written by no current version; read as not knowing.
+        /// Legacy value of etcd-druid, treated as `Unknown`.
         Progressing,
-        /// Written by no current version; read as not knowing.
+        /// Legacy value of etcd-druid, treated as `Unknown`.
         ConditionCheckError,
     }
 }
 
-/// One statement about a resource.
+/// Condition of a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What it is about. Of an Etcd: `Ready` (it has quorum, counted over `spec.replicas`), `AllMembersReady`,
-    /// `AllMembersUpdated`, `BackupReady`, `DataVolumesReady`, `ClusterIDMismatch` (`True` is bad),
-    /// `BootstrappedWithExistingCluster`, `LastSnapshotCompactionSucceeded`, and of our own `RecoveryRequired`
-    /// (`True` is bad) and `LastRestoreDrillSucceeded`. Of a copy task: `Succeeded`, `Failed`.
+    /// Type of the condition. For an Etcd: `Ready` (has quorum, counted over `spec.replicas`),
+    /// `AllMembersReady`, `AllMembersUpdated`, `BackupReady`, `DataVolumesReady`, `ClusterIDMismatch` (`True`
+    /// is bad), `BootstrappedWithExistingCluster`, `LastSnapshotCompactionSucceeded`, and in addition to
+    /// etcd-druid `RecoveryRequired` (`True` is bad) and `LastRestoreDrillSucceeded`. For a copy task:
+    /// `Succeeded`, `Failed`.
     #[serde(rename = "type")]
     pub type_: ConditionType,
-    /// `True`, `False` or `Unknown`.
+    /// Status of the condition: `True`, `False` or `Unknown`.
     pub status: ConditionStatus,
-    /// When the status last became another one.
+    /// Time of the last change of `status`.
     pub last_transition_time: Time,
-    /// When anything about the statement last changed.
+    /// Time of the last change of the condition.
     pub last_update_time: Time,
-    /// Why, in one word for programs.
+    /// Machine-readable reason, one word.
     pub reason: String,
-    /// Why, in a sentence for people.
+    /// Human-readable explanation.
     pub message: String,
 }
 
 open_enum! {
-    /// What was, or is being, done.
+    /// Type of an operation.
     OperationType {
-        /// An Etcd is made for the first time.
+        /// The controller creates the objects of an Etcd for the first time.
         Create,
-        /// An Etcd is brought to what its spec asks for.
+        /// The controller reconciles an Etcd.
         Reconcile,
-        /// An Etcd is taken down.
+        /// The controller deletes the objects of an Etcd.
         Delete,
-        /// A task is checked before it may start.
+        /// The controller checks a task before it starts.
         Admit,
-        /// A task runs.
+        /// The task runs.
         Execution,
-        /// A finished task is removed.
+        /// The controller deletes a finished task.
         Cleanup,
     }
 }
 
 open_enum! {
-    /// How far an operation is. An Etcd uses the first four, a task the others.
+    /// State of an operation. An Etcd uses the first four states, a task the others.
     OperationState {
-        /// It goes on.
+        /// The operation is running.
         Processing,
-        /// It is done.
+        /// The operation succeeded.
         Succeeded,
-        /// It failed and is tried again.
+        /// The operation failed and is retried.
         Error,
-        /// It waits for something and is tried again.
+        /// The operation waits for a condition and is retried.
         Requeue,
-        /// It goes on.
+        /// The operation is running.
         InProgress,
-        /// It is done.
+        /// The operation succeeded.
         Completed,
-        /// It failed for good.
+        /// The operation failed and is not retried.
         Failed,
     }
 }
 
-/// The most recent thing done to a resource.
+/// The current or last operation on a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastOperation {
-    /// What was done. For an Etcd `Create`, `Reconcile` or `Delete`; for a task `Admit`, `Execution` or
+    /// Type of the operation. For an Etcd `Create`, `Reconcile` or `Delete`; for a task `Admit`, `Execution` or
     /// `Cleanup`.
     #[serde(rename = "type")]
     pub type_: OperationType,
-    /// How far it is. For an Etcd `Processing`, `Succeeded`, `Error` or `Requeue`; for a task
+    /// State of the operation. For an Etcd `Processing`, `Succeeded`, `Error` or `Requeue`; for a task
     /// `InProgress`, `Completed` or `Failed`.
     pub state: OperationState,
-    /// What is going on, in a sentence.
+    /// Human-readable description of the operation.
     pub description: String,
-    /// Identifies the run in the controller's log.
+    /// Identifier of the operation in the log of the controller.
     #[serde(rename = "runID")]
     pub run_id: String,
-    /// When this was last written.
+    /// Time of the last update of this operation.
     pub last_update_time: Time,
 }
 
-/// An error that stopped an operation.
+/// Error that stopped an operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastError {
-    /// Which step failed, in one word for programs: `ERR_SYNC_STATEFULSET` and the like.
+    /// Machine-readable code of the step that failed, for example `ERR_SYNC_STATEFULSET`.
     pub code: String,
-    /// What went wrong, in a sentence.
+    /// Human-readable description of the error.
     pub description: String,
-    /// When it was seen.
+    /// Time at which the error occurred.
     pub observed_at: Time,
 }

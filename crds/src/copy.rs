@@ -1,4 +1,4 @@
-//! `EtcdCopyBackupsTask`: backups copied from one store to another.
+//! `EtcdCopyBackupsTask`: copies backups from one store to another.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::condition::Condition;
 use crate::scalar::RetryPolicy;
 use crate::store::StoreSpec;
 
-/// What is copied where. Editing it after the copy has begun changes nothing but how long the task stays.
+/// Desired copy. After the copy has started, only a change of `ttlSecondsAfterFinished` has an effect.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "druid.gardener.cloud",
@@ -26,53 +26,53 @@ use crate::store::StoreSpec;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdCopyBackupsTaskSpec {
-    /// Labels of the pod that copies, besides the controller's own. Default: none.
+    /// Labels of the pod that copies, in addition to the labels of the controller. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_labels: Option<BTreeMap<String, String>>,
-    /// Where backups are read.
+    /// Store to copy from.
     pub source_store: StoreSpec,
-    /// Where backups are written. What is already there is not written again.
+    /// Store to copy to. Objects that it already contains are not copied again.
     pub target_store: StoreSpec,
-    /// How old, in days, a backup may be to be copied. Default: any age.
+    /// Maximum age, in days, of the backups to copy. Default: any age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_backup_age: Option<i32>,
-    /// How many backups are copied, the newest first. Default: all.
+    /// Maximum number of backups to copy, newest first. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_backups: Option<i32>,
-    /// Whether to wait until the source says that its last snapshot is taken.
+    /// Wait for the final snapshot of the source before copying. Default: do not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_for_final_snapshot: Option<WaitForFinalSnapshot>,
-    /// How many seconds a finished task stays to be looked at before it is removed with its Job; `0` removes it at once.
-    /// Default: for ever. Ours, besides etcd-druid's fields.
+    /// Seconds after which a finished task and its Job are deleted; `0` deletes them at once. Default: never.
+    /// etcd-druid does not have this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 }
 
-/// Whether to wait until the source says that its last snapshot is taken.
+/// Wait for the final snapshot of the source before copying.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitForFinalSnapshot {
-    /// Whether to wait.
+    /// Wait for the final snapshot.
     pub enabled: bool,
-    /// How long to wait; then what is there is copied. Default: for ever, as with `0`.
+    /// How long to wait; after that, the available backups are copied. Default: no timeout, like `0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<RetryPolicy>,
 }
 
-/// How the copy is doing.
+/// Observed state of the copy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdCopyBackupsTaskStatus {
-    /// `Succeeded` or `Failed`, once it is over.
+    /// Conditions: `Succeeded` or `Failed` after the copy has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    /// Generation of the spec this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What went wrong last.
+    /// Error of the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }

@@ -1,15 +1,15 @@
-//! The three `CustomResourceDefinition`s, made from the types.
+//! The three `CustomResourceDefinition`s, generated from the types.
 //!
 //! ```text
-//! Rust types ─ schemars ─► JSON Schema ─ structural ─► OpenAPI v3 ─ shape, rules ─► definition ─► YAML
+//! Rust types ─ schemars ─► JSON Schema ─ structural ─► OpenAPI v3 ─ shape, rules ─► CRD ─► YAML
 //! ```
 //!
-//! **Comes in**: the derives of [`Etcd`], [`EtcdCopyBackupsTask`] and [`EtcdOpsTask`], and the tables of
-//! [`rules`]. **Goes out**: definitions an API server of 1.20 and every later one accepts. What kube's
-//! own `crd()` gives lacks the rules and lets nulls be stored: install what comes from here.
+//! The input is the derives of [`Etcd`], [`EtcdCopyBackupsTask`] and [`EtcdOpsTask`] and the tables of [`rules`]. The
+//! output is accepted by every API server from 1.20 on. Install the CRDs of this module: kube's own `crd()` lacks the
+//! rules and allows null values to be stored.
 //!
-//! **Holds**: the schemas are structural; a default stands only where etcd-druid has one or in a field of
-//! ours; no field can be null, so an API server drops nulls, as it does with etcd-druid's definitions.
+//! **Invariants**: the schemas are structural. A field has a default only where etcd-druid has one or where the field is
+//! an addition of ours. No field is nullable, so an API server drops nulls, as with etcd-druid's CRDs.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
@@ -22,28 +22,28 @@ use crate::rules::{self, CelRule};
 use crate::structural::make_structural;
 use crate::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 
-/// What the API server takes for a quantity.
+/// Pattern of a quantity, as the API server parses it.
 pub const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// A definition, with its schema as it is written to files.
+/// A CRD and its schema as it is written to files.
 #[derive(Clone, Debug)]
 pub struct CrdManifest {
-    /// The definition, to be applied through a client.
+    /// The typed CRD, for an apply through a client.
     pub crd: CustomResourceDefinition,
-    /// The schema of its only version, as JSON.
+    /// Schema of the only version, as JSON.
     pub schema: Value,
-    /// The rules in the schema.
+    /// CEL rules in the schema.
     pub rules: &'static [CelRule],
 }
 
 impl CrdManifest {
-    /// The kind it defines.
+    /// Kind that the CRD defines.
     pub fn kind(&self) -> &str {
         &self.crd.spec.names.kind
     }
 
-    /// The same without rules, for an API server before 1.25. Such a server drops rules by itself, but its
-    /// server-side apply and the validation of its `kubectl` refuse what they do not know.
+    /// The same CRD without CEL rules, for API servers before 1.25. Such a server ignores the rules, but its
+    /// server-side apply and its `kubectl` validation reject unknown fields.
     #[must_use]
     pub fn without_rules(&self) -> Self {
         let mut schema = self.schema.clone();
@@ -55,19 +55,19 @@ impl CrdManifest {
         }
     }
 
-    /// The definition as JSON. Numbers are written as the types have them, not as floats.
+    /// The CRD as JSON. Integers stay integers; the typed schema would write them as floats.
     ///
     /// # Panics
     ///
-    /// Never: every definition can be written as JSON.
+    /// Never: every CRD can be written as JSON.
     pub fn to_value(&self) -> Value {
-        let mut value = serde_json::to_value(&self.crd).expect("a definition is JSON");
+        let mut value = serde_json::to_value(&self.crd).expect("a CRD can be written as JSON");
         value["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = self.schema.clone();
         value
     }
 }
 
-/// Takes the rules out of a schema, wherever they stand.
+/// Removes all rules from a schema.
 fn strip_rules(node: &mut Value) {
     match node {
         Value::Object(map) => {
@@ -79,27 +79,27 @@ fn strip_rules(node: &mut Value) {
     }
 }
 
-/// The definition of `Etcd`.
+/// The CRD of `Etcd`.
 pub fn etcd_crd() -> CrdManifest {
     build_crd::<Etcd>(rules::ETCD, SpecRequirement::SpecOptional)
 }
 
-/// The definition of `EtcdCopyBackupsTask`.
+/// The CRD of `EtcdCopyBackupsTask`.
 pub fn copy_backups_task_crd() -> CrdManifest {
     build_crd::<EtcdCopyBackupsTask>(rules::COPY, SpecRequirement::SpecOptional)
 }
 
-/// The definition of `EtcdOpsTask`.
+/// The CRD of `EtcdOpsTask`.
 pub fn ops_task_crd() -> CrdManifest {
     build_crd::<EtcdOpsTask>(rules::OPS, SpecRequirement::SpecRequired)
 }
 
-/// All definitions.
+/// All CRDs.
 pub fn all_crds() -> [CrdManifest; 3] {
     [etcd_crd(), copy_backups_task_crd(), ops_task_crd()]
 }
 
-/// Whether the schema asks for a `spec`. etcd-druid's does for ops tasks only, and ours is never stricter.
+/// Whether the schema requires a `spec`. etcd-druid requires it for ops tasks only, and ours is never stricter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpecRequirement {
     SpecRequired,
@@ -131,6 +131,7 @@ fn with_schema(mut crd: CustomResourceDefinition, schema: &Value) -> CustomResou
 fn build_schema<R: JsonSchema>(rules: &[CelRule], root: SpecRequirement) -> Value {
     let generator = schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| {
+            // Structural schemas must not contain `$ref`.
             settings.inline_subschemas = true;
             settings.meta_schema = None;
         })
@@ -140,13 +141,13 @@ fn build_schema<R: JsonSchema>(rules: &[CelRule], root: SpecRequirement) -> Valu
     complete_kubernetes_types(&mut schema);
     complete_root(&mut schema, root);
     for rule in rules {
-        let place = find_schema_node(&mut schema, rule.path).expect("a rule stands at a place of the schema");
+        let place = find_schema_node(&mut schema, rule.path).expect("the path of a rule exists in the schema");
         attach_rule(place, rule);
     }
     schema
 }
 
-/// What the types of Kubernetes leave out of their schemas.
+/// Adds what the schemas of the Kubernetes types lack.
 fn complete_kubernetes_types(node: &mut Value) {
     let Some(map) = node.as_object_mut() else {
         return;
@@ -157,7 +158,7 @@ fn complete_kubernetes_types(node: &mut Value) {
             json!([{ "type": "integer" }, { "type": "string" }]),
         );
         map.insert("pattern".into(), QUANTITY_PATTERN.into());
-        // The grammar of quantities, three screens of it, at every limit and request.
+        // The description of Quantity is three screens long and would repeat at every limit and request.
         if map
             .get("description")
             .and_then(Value::as_str)
@@ -169,6 +170,7 @@ fn complete_kubernetes_types(node: &mut Value) {
     }
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
         for (name, property) in properties {
+            // k8s-openapi omits the list type, without which server-side apply replaces the whole list.
             if name == "claims"
                 && let Some(claims) = property.as_object_mut()
             {
@@ -185,12 +187,12 @@ fn complete_kubernetes_types(node: &mut Value) {
     }
 }
 
-/// Adds what every resource has, and drops the demand for a spec where nobody else makes it.
+/// Adds the fields of every resource, and makes `spec` optional where etcd-druid does.
 fn complete_root(schema: &mut Value, root: SpecRequirement) {
     schema["properties"]["apiVersion"] =
-        json!({ "type": "string", "description": "Always `druid.gardener.cloud/v1alpha1`." });
+        json!({ "type": "string", "description": "API version, always `druid.gardener.cloud/v1alpha1`." });
     schema["properties"]["kind"] =
-        json!({ "type": "string", "description": "The kind of this resource." });
+        json!({ "type": "string", "description": "Kind of this resource." });
     schema["properties"]["metadata"] = json!({ "type": "object" });
     if root == SpecRequirement::SpecOptional
         && let Some(map) = schema.as_object_mut()
@@ -207,7 +209,7 @@ fn attach_rule(place: &mut Value, rule: &CelRule) {
     }
 }
 
-/// The part of a schema that a dotted path leads to; `[]` steps into the items of a list.
+/// The schema node at a dotted path; `[]` steps into the items of a list.
 fn find_schema_node<'a>(schema: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.')
         .filter(|segment| !segment.is_empty())

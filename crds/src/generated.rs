@@ -1,7 +1,7 @@
-//! The files made from the types: three definitions and the API reference.
+//! The files generated from the types: three CRD manifests and the API reference.
 //!
-//! They are committed, so that a chart, a reviewer and a user without Rust can read them; a test fails
-//! when they are stale.
+//! They are committed, so that the chart and users without a Rust toolchain can use them. A test fails when they are
+//! out of date.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::{definition, reference};
 /// A generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedFile {
-    /// Where it belongs, from the root of the repository.
+    /// Path relative to the root of the repository.
     pub path: PathBuf,
-    /// What belongs in it.
+    /// Content of the file.
     pub text: String,
 }
 
-/// Every generated file.
+/// All generated files.
 pub fn generate_files() -> Vec<GeneratedFile> {
     let definitions = definition::all_crds();
     let mut files: Vec<GeneratedFile> = definitions
@@ -39,6 +39,6 @@ fn file_stem(definition: &definition::CrdManifest) -> String {
 }
 
 fn to_yaml(definition: &definition::CrdManifest) -> String {
-    let body = serde_norway::to_string(&definition.to_value()).expect("a definition is YAML");
+    let body = serde_norway::to_string(&definition.to_value()).expect("a CRD can be written as YAML");
     format!("# Generated from the types of the crate mainstay-crds by crdgen. Do not edit.\n{body}")
 }

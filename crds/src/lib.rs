@@ -1,27 +1,25 @@
-//! The resources etcd-mainstay understands, as Rust types and as the YAML that teaches them to Kubernetes.
+//! The custom resources of etcd-mainstay, as Rust types and as CRD manifests.
 //!
 //! ```text
-//! types (etcd, copy, ops) ─┬─► controller: read, decide, report
+//! types (etcd, copy, ops) ─┬─► controller: reads specs, writes status
 //!                          └─► definition ─► crds/yaml, docs/api.md        (bin crdgen)
 //! rules ───────────────────────▲
 //! ```
 //!
-//! **Comes in**: `Etcd`, `EtcdCopyBackupsTask` and `EtcdOpsTask` of `druid.gardener.cloud/v1alpha1`, as users
-//! of etcd-druid have them. **Goes out**: the same three, plus fields of ours that are all optional: below
-//! `spec.mainstay` and `status.mainstay`, three sizes and versions in `status.members`, and further kinds of
-//! ops task.
+//! The crate covers `Etcd`, `EtcdCopyBackupsTask` and `EtcdOpsTask` of `druid.gardener.cloud/v1alpha1`, as users of
+//! etcd-druid know them. etcd-mainstay adds optional fields only: `spec.mainstay`, `status.mainstay`, database sizes
+//! and the etcd version in `status.members`, and further kinds of ops task.
 //!
-//! **Holds**
+//! **Invariants**
 //!
-//! * What etcd-druid's definitions accept is accepted; nothing is validated more strictly.
-//! * A spec is never written. Reading is lossy for fields this version does not know, so a resource that was
-//!   read must not be sent back: the controller changes status by server-side apply with
-//!   [`status::apply`], which holds nothing but the status, and metadata by patches that name single keys.
-//!   Fields of a newer etcd-druid therefore survive our controller; they survive in the API server as
-//!   long as the installed definition knows them.
-//! * A name in a status that this version does not know is kept ([`ConditionType`] and its kin).
+//! * Every resource that etcd-druid's CRDs accept is accepted; no field is validated more strictly.
+//! * The controller never writes a spec. Deserializing drops fields that this version does not know, so a resource
+//!   that was read must not be sent back. The controller changes status by server-side apply with
+//!   [`status::apply`], which contains nothing but the status, and metadata by patches that name single keys.
+//!   Fields of a newer etcd-druid therefore survive our controller, as long as the installed CRD has them.
+//! * An unknown name in a status is kept as it is ([`ConditionType`] and the other open enums).
 //!
-//! **Does not do**: apply defaults (the controller's `validate` does), talk to an API server.
+//! The crate does not apply defaults (the controller's `validate` does) and does not call an API server.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +46,7 @@ pub use copy::{EtcdCopyBackupsTask, EtcdCopyBackupsTaskSpec, EtcdCopyBackupsTask
 pub use etcd::{Etcd, EtcdSpec, EtcdStatus};
 pub use ops::{EtcdOpsTask, EtcdOpsTaskSpec, EtcdOpsTaskStatus};
 
-/// The group of all three resources.
+/// API group of all three custom resources.
 pub const GROUP: &str = "druid.gardener.cloud";
-/// Their only version.
+/// API version of all three custom resources; there is no other.
 pub const VERSION: &str = "v1alpha1";

@@ -1,9 +1,9 @@
-//! Names that may grow: enums that keep a value they do not know.
+//! Enums that keep unknown values.
 //!
-//! The API server checks no list for these, and a newer controller may write a name this one has
-//! never heard of. Reading such a resource must succeed and writing it back must not change it.
+//! The API server does not restrict these fields to a list, and a newer controller can write a name that this version
+//! does not know. Reading such a resource must succeed, and writing the value back must not change it.
 
-/// Declares an enum of known names with a last resort, stored as a plain string.
+/// Declares an enum of known names plus `Other`, serialized as a plain string.
 macro_rules! open_enum {
     (
         $(#[$doc:meta])*
@@ -14,15 +14,15 @@ macro_rules! open_enum {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$variant_doc])* $variant,)+
-            /// A name this version does not know, kept as it is.
+            /// A name that this version does not know, kept unchanged.
             Other(String),
         }
 
         impl $name {
-            /// Every name this version knows.
+            /// Every name that this version knows.
             pub const KNOWN: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The name as it is stored.
+            /// The serialized name.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => stringify!($variant),)+
@@ -47,14 +47,14 @@ macro_rules! open_enum {
         }
 
         impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.as_str())
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
             }
         }
 
         impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let name: std::borrow::Cow<'de, str> = serde::Deserialize::deserialize(from)?;
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name: std::borrow::Cow<'de, str> = serde::Deserialize::deserialize(deserializer)?;
                 Ok(Self::from(name.as_ref()))
             }
         }

@@ -1,4 +1,4 @@
-//! `docs/api.md`: the schemas as a person reads them.
+//! Renders `docs/api.md`: the schemas as a reference for users.
 
 use std::fmt::Write as _;
 
@@ -10,21 +10,21 @@ use crate::scalar::{CRON_PATTERN, TIMEOUT_PATTERN, SCHEDULE_PATTERN, DURATION_PA
 const PREFACE: &str = "\
 # API reference
 
-Generated from the types of the crate `mainstay-crds`; `crds/yaml` holds the same as definitions to install.
+Generated from the types of the crate `mainstay-crds`. `crds/yaml` contains the CRD manifests to install.
 
-Group `druid.gardener.cloud`, version `v1alpha1`. Every resource etcd-druid accepts is accepted, with the same
-meaning. What etcd-mainstay adds is optional: `spec.mainstay` and `status.mainstay`, the sizes and version in
-`status.members`, and all kinds of EtcdOpsTask but `onDemandSnapshot`.
+Group `druid.gardener.cloud`, version `v1alpha1`. Every resource that etcd-druid accepts is accepted, with the same
+meaning. The additions of etcd-mainstay are optional: `spec.mainstay` and `status.mainstay`, the sizes and version in
+`status.members`, and all operations of EtcdOpsTask except `onDemandSnapshot`.
 
-The controller never writes a spec. It writes status by server-side apply, so fields it does not know stay.
+The controller never writes a spec. It writes status by server-side apply, so fields that it does not know are kept.
 
 Notation: a **duration** is `300s`, `1h30m`, `1.5h` (units `ns`, `us`, `ms`, `s`, `m`, `h`). A **quantity** is `8Gi`,
 `500M` or a plain number. A **schedule** has five fields (minute, hour, day, month, weekday), each `*`, `n`, `a-b`,
 `a/n` or `*/n`, Sunday being 7; a **cron expression** may also have lists, names and stepped ranges.
-\"Rules\" are checked by API servers from Kubernetes 1.25 on.
+API servers from Kubernetes 1.25 on enforce the \"Rules\".
 ";
 
-/// Types of Kubernetes, documented there.
+/// Kubernetes types; the Kubernetes reference documents them.
 const KUBERNETES_TYPES: [(&str, &str); 5] = [
     ("affinity", "Affinity"),
     (
@@ -36,7 +36,7 @@ const KUBERNETES_TYPES: [(&str, &str); 5] = [
     ("labelSelector", "LabelSelector"),
 ];
 
-/// Patterns that have a name.
+/// Patterns with a name in the preface.
 const NAMED_PATTERNS: [(&str, &str); 5] = [
     (DURATION_PATTERN, "duration"),
     (TIMEOUT_PATTERN, "duration or `0`"),
@@ -54,7 +54,7 @@ pub(crate) fn render_markdown(definitions: &[CrdManifest]) -> String {
     out
 }
 
-/// One object: its words, its fields, its rules; then the objects in it.
+/// Renders one object: its description, fields and rules, then the objects inside it.
 fn write_section(out: &mut String, path: &str, schema: &Value) {
     if path.contains('.') {
         let _ = write!(out, "\n### `{path}`\n");
@@ -79,7 +79,7 @@ fn write_section(out: &mut String, path: &str, schema: &Value) {
     }
 }
 
-/// The fields of an object; at the root, without those every resource has.
+/// The fields of an object; at the root, without the fields that every resource has.
 fn list_fields<'a>(path: &str, schema: &'a Value) -> Vec<(&'a str, &'a Value)> {
     const COMMON_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
     let properties = schema["properties"].as_object().into_iter().flatten();
@@ -89,7 +89,7 @@ fn list_fields<'a>(path: &str, schema: &'a Value) -> Vec<(&'a str, &'a Value)> {
         .collect()
 }
 
-/// What a list is a list of, and how the path says so.
+/// The schema of the items of a list, and the suffix of its path.
 fn list_element(field: &Value) -> (&Value, &'static str) {
     match field.get("items") {
         Some(items) => (items, "[]"),
@@ -120,8 +120,9 @@ fn escape(text: &str) -> String {
     text.replace('|', r"\|")
 }
 
-/// The type of a field and what bounds it.
+/// The type of a field and its limits.
 fn format_type(name: &str, field: &Value) -> String {
+    // `status.selector` has the name of a Kubernetes type but is a string.
     if let Some((_, foreign)) = KUBERNETES_TYPES.iter().find(|(known, _)| *known == name)
         && field["type"] != "string"
     {
@@ -188,7 +189,7 @@ fn format_plain_type(field: &Value) -> String {
     }
 }
 
-/// The rules of an object and of those of its fields that are no objects themselves.
+/// Renders the rules of an object and of its fields that are not objects.
 fn write_rules(out: &mut String, schema: &Value, fields: &[(&str, &Value)]) {
     let mut lines = Vec::new();
     collect_rules(&mut lines, None, schema);

@@ -1,21 +1,22 @@
-//! What a schema alone cannot say: rules in CEL, attached to places of the schemas.
+//! CEL rules: validation that a schema alone cannot express, attached to nodes of the schemas.
 //!
-//! **Comes in**: nothing. **Goes out**: a table per resource, read by [`definition`](crate::definition).
-//! **Holds**: an API server with CEL (1.25, on by default) refuses what etcd-druid's rules refuse, with
-//! the same messages, and nothing more; rules on fields of ours concern those fields only. One rule of etcd-druid is
-//! left out: `replicas` may be lowered, because the controller scales in. An older API server ignores all of them,
-//! so the controller relies on none.
+//! There is one table per resource, read by [`definition`](crate::definition).
 //!
-//! A rule that mentions `oldSelf` is evaluated on updates only, and where the old object has the field.
+//! **Invariants**: an API server with CEL (1.25, on by default) rejects what etcd-druid's rules reject, with the same
+//! messages, and nothing more. Rules on our own fields concern those fields only. One rule of etcd-druid is left out:
+//! `replicas` may be lowered, because the controller supports scale-in. Older API servers ignore all rules, so the
+//! controller relies on none of them.
+//!
+//! A rule that mentions `oldSelf` is evaluated on updates only, and only if the old object has the field.
 
-/// A rule and where it stands.
+/// A CEL rule and its position in the schema.
 #[derive(Clone, Copy, Debug)]
 pub struct CelRule {
-    /// Path from the root of the resource, dotted; `[]` stands for the items of a list.
+    /// Dotted path from the root of the resource; `[]` stands for the items of a list.
     pub path: &'static str,
-    /// What must hold, in CEL.
+    /// CEL expression that must be true.
     pub rule: &'static str,
-    /// What the user reads when it does not.
+    /// Message that the user reads when the rule is violated.
     pub message: &'static str,
 }
 
@@ -28,21 +29,21 @@ const HTTP_URL: &str = "isURL(self) && (self.startsWith('http://') || self.start
 const PEER_URL_MESSAGE: &str =
     "must be a valid http:// or https:// URL (e.g., https://10.0.0.1:2380)";
 
-/// The first part of every rule on addresses a member announces: it holds when there are none.
+/// Prefix of every rule on additional peer URLs: the rule holds if there are none.
 macro_rules! extra {
     ($rest:literal) => {
         concat!("!has(self.additionalAdvertisePeerURLs) || ", $rest)
     };
 }
 
-/// The same for the cluster to join.
+/// The same for the existing cluster to join.
 macro_rules! joining {
     ($rest:literal) => {
         concat!("!has(self.bootstrapWithExistingCluster) || ", $rest)
     };
 }
 
-/// The names of this Etcd's own members start with this.
+/// CEL expression: the prefix of the names of this Etcd's own members.
 macro_rules! own_names {
     () => {
         "(has(self.spec.memberNamePrefix) ? self.spec.memberNamePrefix + '-' : '') \
@@ -50,7 +51,7 @@ macro_rules! own_names {
     };
 }
 
-/// Holds unless an Etcd that joins another cluster has not finished joining.
+/// The rule holds unless an Etcd is still joining an existing cluster.
 macro_rules! joined_or {
     ($rest:literal) => {
         concat!(
@@ -119,6 +120,7 @@ pub const ETCD: &[CelRule] = &[
         "bootstrapWithExistingCluster.members[*].name must not collide with a target member (must not start \
          with the target Etcd's member-name prefix)",
     ),
+    // A rule on the field itself is not evaluated when the field is added or removed.
     cel_rule(
         "spec",
         "has(self.storageClass) == has(oldSelf.storageClass)",
@@ -262,6 +264,6 @@ pub const OPS: &[CelRule] = &[
     cel_rule(
         "spec.config.restore",
         "[has(self.toRevision), has(self.toTime), has(self.fromFull)].filter(given, given).size() <= 1",
-        "at most one of toRevision, toTime and fromFull may be given",
+        "at most one of toRevision, toTime and fromFull may be set",
     ),
 ];

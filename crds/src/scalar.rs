@@ -1,9 +1,9 @@
 //! Strings with a grammar: durations, schedules, URLs.
 //!
-//! **Comes in**: text the API server has matched against a pattern. **Goes out**: the same text on
-//! writing, a typed value on asking. **Holds**: what was read is what is written, so `43200s` never
-//! becomes `12h`; a value no machine can hold (`99999999999h`) is an error where it is used, never
-//! a resource that cannot be read.
+//! Each type keeps the text that the API server matched against a pattern, and parses it on request.
+//!
+//! **Invariants**: the text that was read is the text that is written, so `43200s` never becomes `12h`. A value out of
+//! range (`99999999999h`) is an error where it is used; the resource that contains it stays readable.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Numbers with units, one or more, no sign: what [`Span`] accepts.
+/// One or more numbers with units, no sign: the pattern of [`Span`].
 pub const DURATION_PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$";
-/// As [`DURATION_PATTERN`], or a bare `0`: what [`RetryPolicy`] accepts.
+/// Like [`DURATION_PATTERN`], or a bare `0`: the pattern of [`RetryPolicy`].
 pub const TIMEOUT_PATTERN: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$";
-/// Any five fields: what [`CronSchedule`] accepts.
+/// Any five fields: the pattern of [`CronSchedule`].
 pub const CRON_PATTERN: &str = r"^\S+(\s+\S+){4}$";
 
 /// One field of a schedule: `*`, `value`, `range`, `start/step` or `*/step`.
@@ -28,10 +28,9 @@ macro_rules! field {
     };
 }
 
-/// The five fields a [`Schedule`] has: minute, hour, day, month, weekday.
+/// The five fields of a [`Schedule`]: minute, hour, day, month, weekday.
 ///
-/// This is a part of what cron implementations know: no lists, no names, no `@daily`, no stepped
-/// ranges, and Sunday is 7.
+/// It is a subset of cron: no lists, no names, no `@daily`, no stepped ranges, and Sunday is 7.
 pub const SCHEDULE_PATTERN: &str = concat!(
     "^",
     field!(
@@ -66,7 +65,7 @@ pub const SCHEDULE_PATTERN: &str = concat!(
     "$"
 );
 
-/// A string type whose schema is a string with the given constraints.
+/// Declares a string type whose schema is a string with the given constraints.
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident { $($constraint:tt)* }) => {
         $(#[$doc])*
@@ -75,7 +74,7 @@ macro_rules! text {
         pub struct $name(pub String);
 
         impl $name {
-            /// The text as it was written.
+            /// The original text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -106,78 +105,78 @@ macro_rules! text {
 }
 
 text! {
-    /// A length of time: `300s`, `1h30m`, `1.5h`. Units are `ns`, `us`, `µs`, `ms`, `s`, `m`, `h`.
+    /// Duration: `300s`, `1h30m`, `1.5h`. Units are `ns`, `us`, `µs`, `ms`, `s`, `m`, `h`.
     DurationString { "pattern": DURATION_PATTERN }
 }
 
 text! {
-    /// How long to wait: a [`Span`], or `0` for no limit.
+    /// Timeout: a [`Span`], or `0` for no timeout.
     RetryPolicy { "pattern": TIMEOUT_PATTERN }
 }
 
 text! {
-    /// When something recurs, in the grammar etcd-druid admits: five fields, each `*`, `n`, `a-b`,
-    /// `a/n` or `*/n`.
+    /// Schedule in the grammar of etcd-druid: five fields, each `*`, `n`, `a-b`, `a/n` or `*/n`.
     Schedule { "pattern": SCHEDULE_PATTERN }
 }
 
 text! {
-    /// When something recurs, as a cron expression of five fields: lists, names and stepped ranges
-    /// are allowed. The controller reports one it cannot read in a condition.
+    /// Schedule as a cron expression of five fields; lists, names and stepped ranges are allowed. The
+    /// controller reports an invalid expression in a condition.
     CronSchedule { "pattern": CRON_PATTERN, "maxLength": 100 }
 }
 
 text! {
-    /// The address of a server: `http://` or `https://`, a host, optionally a port.
+    /// URL of a server: `http://` or `https://`, a host, optionally a port.
     Url { "maxLength": 2048 }
 }
 
-/// Why a piece of text is not a length of time.
+/// Why a text is not a valid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurationError {
-    /// There is no number where one has to be.
-    #[error("no number at byte {at} of \"{text}\"")]
+    /// A number is missing or invalid.
+    #[error("invalid duration \"{text}\": expected a number at byte {at}")]
     ExpectedNumber {
-        /// The whole text.
+        /// The invalid text.
         text: String,
-        /// Where it stops making sense.
+        /// Byte offset of the error in the text.
         at: usize,
     },
-    /// The letters after a number are no unit.
-    #[error("no unit of time at byte {at} of \"{text}\"")]
+    /// A unit is missing or unknown.
+    #[error("invalid duration \"{text}\": expected a unit (ns, us, ms, s, m, h) at byte {at}")]
     UnknownUnit {
-        /// The whole text.
+        /// The invalid text.
         text: String,
-        /// Where it stops making sense.
+        /// Byte offset of the error in the text.
         at: usize,
     },
-    /// More than some 584 years.
-    #[error("\"{text}\" is longer than can be counted")]
+    /// More than about 584 years, the range of 64-bit nanoseconds.
+    #[error("invalid duration \"{text}\": longer than 584 years")]
     TooLong {
-        /// The whole text.
+        /// The invalid text.
         text: String,
     },
 }
 
 impl DurationString {
-    /// The length as a number, rounded down to nanoseconds.
+    /// The duration, rounded down to nanoseconds.
     pub fn to_duration(&self) -> Result<Duration, DurationError> {
         parse_duration(&self.0)
     }
 }
 
 impl RetryPolicy {
-    /// The limit, or `None` when there is none.
+    /// The timeout, or `None` for no timeout.
     pub fn limit(&self) -> Result<Option<Duration>, DurationError> {
         if self.0 == "0" {
             return Ok(None);
         }
+        // `0s` and `0` both mean no timeout.
         parse_duration(&self.0).map(|limit| (!limit.is_zero()).then_some(limit))
     }
 }
 
-/// Longest first, so that `ms` is not read as `m`.
+/// Two-letter units come first, so that `ms` is not read as `m`.
 const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -223,16 +222,16 @@ fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     }
 }
 
-/// The digits before and after the point, where there are digits.
+/// The digits before and after the decimal point, or `None` if there are none.
 fn split_decimal(number: &str) -> Option<(&str, &str)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let all = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     (all(whole) && all(fraction)).then_some((whole, fraction))
 }
 
-/// A decimal number times `scale`, unless that is too large.
+/// A decimal number times `scale`, or `None` on overflow.
 fn scale_decimal((whole, fraction): (&str, &str), scale: u128) -> Option<u128> {
-    // Digits past the eighteenth weigh less than a nanosecond of any unit.
+    // Further digits are worth less than a nanosecond in any unit; without the cut they could overflow.
     let fraction = &fraction[..fraction.len().min(18)];
     let weight = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let below = fraction.parse::<u128>().ok()? * scale / weight;

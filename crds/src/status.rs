@@ -1,12 +1,12 @@
-//! Writing a status, and nothing else.
+//! The body of a status update.
 
 use kube_core::object::HasStatus;
 use kube_core::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The body of a server-side apply to the status subresource of `of`: identity and status, no spec and no
-/// other metadata. Whatever else the stored resource holds, known here or not, is left as it is.
+/// Returns the body of a server-side apply to the status subresource of `resource`: identity and status, no spec
+/// and no other metadata. All other fields of the stored resource stay unchanged, even unknown ones.
 ///
 /// ```
 /// use mainstay_crds::{Etcd, EtcdSpec, EtcdStatus, status};
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 /// assert!(body.get("spec").is_none());
 /// assert_eq!(body["metadata"], serde_json::json!({ "name": "main", "namespace": "shoot" }));
 /// ```
-pub fn apply<R>(of: &R, status: &R::Status) -> Value
+pub fn apply<R>(resource: &R, status: &R::Status) -> Value
 where
     R: Resource<DynamicType = ()> + HasStatus,
     R::Status: Serialize,
 {
-    let mut metadata = json!({ "name": of.name_any() });
-    if let Some(namespace) = of.namespace() {
+    let mut metadata = json!({ "name": resource.name_any() });
+    if let Some(namespace) = resource.namespace() {
         metadata["namespace"] = namespace.into();
     }
     json!({

@@ -1,12 +1,12 @@
-//! From JSON Schema as the derives write it to the structural `OpenAPI` v3 of Kubernetes.
+//! Converts JSON Schema, as the derives produce it, to a structural `OpenAPI` v3 schema of Kubernetes.
 //!
-//! **Comes in**: a schema without references. **Goes out**: the same with one type per node: an optional
-//! value is a value that may be missing, never null; an enum is a list of strings, the meaning of each
-//! kept in the description; the words a field has for itself win over those of its type.
+//! The input has no references. In the output every node has one type: an optional value may be absent but not null, an
+//! enum is a list of strings with the meaning of each in the description, and the description of a field overrides that
+//! of its type.
 
 use serde_json::{Map, Value};
 
-/// Rewrites a schema and everything in it.
+/// Rewrites a schema and all schemas inside it.
 pub(crate) fn make_structural(node: &mut Value) {
     let Some(map) = node.as_object_mut() else {
         return;
@@ -30,7 +30,7 @@ pub(crate) fn make_structural(node: &mut Value) {
     }
 }
 
-/// `anyOf` a schema and null becomes the schema.
+/// `anyOf` of a schema and null becomes the schema.
 fn unwrap_option(map: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = map.get("anyOf") else {
         return;
@@ -42,11 +42,12 @@ fn unwrap_option(map: &mut Map<String, Value>) {
     let only = only.clone();
     map.remove("anyOf");
     for (key, value) in only {
+        // Keys of the field win, so its description overrides that of its type.
         map.entry(key).or_insert(value);
     }
 }
 
-/// `oneOf` documented constants becomes one list, the documentation a list of its own.
+/// `oneOf` of documented constants becomes one `enum`; the documentation becomes a list in the description.
 fn merge_enum(map: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = map.get("oneOf") else {
         return;
@@ -84,7 +85,7 @@ fn describe_constants(branch: &Value) -> Option<String> {
     Some(format!("- {}: {}", names.join(", "), reflow(text)))
 }
 
-/// Takes null out of types, enums and defaults.
+/// Removes null from types, enums and defaults.
 fn drop_null(map: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = map.get_mut("type") {
         types.retain(|kind| kind != "null");
@@ -101,7 +102,7 @@ fn drop_null(map: &mut Map<String, Value>) {
     }
 }
 
-/// Joins the lines of a paragraph; paragraphs and list items stay apart.
+/// Joins the lines of a paragraph; paragraphs and list items stay separate.
 fn reflow(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines().map(str::trim) {

@@ -1,29 +1,29 @@
-//! References to secrets, and the certificates they hold.
+//! References to secrets that contain certificates.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A secret, by name.
+/// Reference to a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretReference {
     /// Name of the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Accepted and ignored: secrets are always read from the namespace of the resource that names
-    /// them.
+    /// Name of the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
 impl SecretReference {
-    /// The name, unless it is missing or empty: clients write empty references for absent ones.
+    /// Name of the secret; `None` if it is missing or empty, because clients write empty references for absent
+    /// ones.
     pub fn non_empty_name(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| !name.is_empty())
     }
 }
 
-/// A secret that holds a bundle of certificate authorities.
+/// Reference to a secret that contains a CA bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -31,25 +31,24 @@ pub struct CaSecretReference {
     /// Name of the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Accepted and ignored: secrets are always read from the namespace of the resource that names
-    /// them.
+    /// Accepted and ignored: secrets are read from the namespace of the resource that refers to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Key of the secret under which the bundle is found. Default: `ca.crt`.
+    /// Key of the CA bundle in the secret. Default: `ca.crt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_key: Option<String>,
 }
 
 impl CaSecretReference {
-    /// Where the bundle is when the resource does not say.
+    /// Key of the CA bundle if `dataKey` is not set.
     pub const DEFAULT_KEY: &str = "ca.crt";
 
-    /// The name, unless it is missing or empty.
+    /// Name of the secret; `None` if it is missing or empty.
     pub fn non_empty_name(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// The key that holds the bundle.
+    /// Key of the CA bundle in the secret.
     pub fn key(&self) -> &str {
         self.data_key
             .as_deref()
@@ -58,18 +57,18 @@ impl CaSecretReference {
     }
 }
 
-/// Certificates of one listener.
+/// TLS of one listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsConfig {
-    /// Authorities that certificates of the other side are checked against.
+    /// CA bundle that the certificates of clients and servers are verified against.
     #[serde(rename = "tlsCASecretRef")]
     pub ca: CaSecretReference,
-    /// Certificate and key the listener shows.
+    /// Server certificate and key of the listener.
     #[serde(rename = "serverTLSSecretRef")]
     pub server: SecretReference,
-    /// Certificate and key that clients inside the pod show to the listener. Default: none; a
-    /// reference without a name counts as none.
+    /// Client certificate and key that clients inside the pod use for this listener. Default: none. A reference
+    /// without a name counts as none.
     #[serde(
         rename = "clientTLSSecretRef",
         default,
@@ -79,21 +78,21 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// Name of the client certificate's secret, where there is one.
+    /// Name of the secret with the client certificate, if there is one.
     pub fn client_secret(&self) -> Option<&str> {
         self.client.as_ref().and_then(SecretReference::non_empty_name)
     }
 }
 
-/// Certificates of the traffic between members.
+/// TLS of the traffic between members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerTlsConfig {
-    /// The certificates.
+    /// CA bundle and certificates.
     #[serde(flatten)]
     pub tls: TlsConfig,
-    /// Whether members accept any certificate their authority has signed, whatever names it carries.
-    /// Default: false. Changing it restarts the members one at a time.
+    /// Accept every certificate that the CA signed, whatever names it contains. Default: false. A change
+    /// restarts the members one at a time.
     #[serde(
         rename = "skipClientSANVerification",
         default,

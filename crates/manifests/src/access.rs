@@ -1,4 +1,4 @@
-//! Who the pods are, and what they may do: their own Leases and the coordination `ConfigMap`, by name.
+//! `ServiceAccount` and permissions of the pods: their own Leases and the coordination `ConfigMap`, by name.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
@@ -16,7 +16,7 @@ pub(crate) fn render_service_account(draft: &RenderContext<'_>) -> ServiceAccoun
     }
 }
 
-/// Nothing that belongs to another Etcd of the namespace can be read or written.
+/// The rules name single objects, so a pod cannot access objects of another Etcd in the namespace.
 pub(crate) fn render_role(draft: &RenderContext<'_>, leases: Vec<String>) -> Role {
     let rule = |group: &str, resource: &str, names: Vec<String>, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![group.into()]),

@@ -1,4 +1,4 @@
-//! The disruption budget: nobody who asks first takes the quorum away.
+//! The `PodDisruptionBudget`: voluntary evictions never break the quorum.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -8,15 +8,15 @@ use crate::draft::RenderContext;
 use crate::labels::{self, Component};
 use crate::meta;
 
-/// Annotation of an Etcd: pods that are not ready may be evicted whatever the budget says.
+/// Annotation of an Etcd: pods that are not ready may be evicted regardless of the budget.
 pub const ALLOW_UNHEALTHY_POD_EVICTION: &str =
     "resources.druid.gardener.cloud/allow-unhealthy-pod-eviction";
 
 pub(crate) fn render_pod_disruption_budget(draft: &RenderContext<'_>) -> PodDisruptionBudget {
-    // Members that are to go are needed until they are gone.
-    let there = i32::try_from(draft.input.replicas).unwrap_or(i32::MAX);
-    let replicas = draft.etcd.spec.replicas.max(there);
-    // One member alone may be evicted: a drain must not wait for ever.
+    // During scale-in, members count toward the quorum until they are removed.
+    let current = i32::try_from(draft.input.replicas).unwrap_or(i32::MAX);
+    let replicas = draft.etcd.spec.replicas.max(current);
+    // A single member may be evicted; otherwise a node drain would block forever.
     let needed = if replicas <= 1 { 0 } else { replicas / 2 + 1 };
     let annotations = draft.etcd.metadata.annotations.as_ref();
     let is_lenient = annotations.is_some_and(|all| all.contains_key(ALLOW_UNHEALTHY_POD_EVICTION));

@@ -1,7 +1,7 @@
-//! The `ConfigMap`: one configuration of etcd for all members, from which each takes its own.
+//! The `ConfigMap`: one configuration of etcd for all members.
 //!
-//! It has etcd's own keys, with two exceptions that are the peer's: the advertised addresses are a map from
-//! member to addresses, and the name is a placeholder. `mainstay-restorer init` makes a member's file of it.
+//! It has the keys of etcd, with two exceptions that come from etcd-druid: the advertised URLs are maps from member to
+//! URLs, and the name is a placeholder. `mainstay-restorer init` generates the configuration file of a member from it.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use crate::names::Ordinal;
 use crate::shape::UrlScheme;
 use crate::tls::PemFiles;
 
-/// The one key.
+/// Key of the configuration in the `ConfigMap`.
 pub const KEY: &str = "etcd.conf.yaml";
-/// Where the volume of each member has its data.
+/// Data directory on the volume of a member.
 pub const DATA_DIR: &str = "/var/etcd/data/new.etcd";
 
-/// etcd's configuration as the `ConfigMap` has it.
+/// Configuration of etcd in the `ConfigMap`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct EtcdConfigFile {
@@ -53,7 +53,8 @@ struct EtcdConfigFile {
     membership: MembershipConfig,
 }
 
-/// What changes while members come and go. A member that runs has no use for it, so it is no reason to restart one.
+/// Settings that change with the membership. etcd uses them only at bootstrap, so a change must not restart a
+/// member.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct MembershipConfig {
@@ -93,22 +94,23 @@ impl TransportSecurity {
     }
 }
 
-/// The `ConfigMap`, and the checksum of what a running member would have to be restarted for.
+/// The `ConfigMap`, and the checksum of the settings whose change requires a restart.
 pub(crate) fn render_config_map(draft: &RenderContext<'_>) -> Result<(ConfigMap, String), RenderError> {
     let encode = |file: &EtcdConfigFile| {
         serde_norway::to_string(file).map_err(|source| RenderError::EncodeConfig { source })
     };
     let mut file = build_config_file(draft);
     let text = encode(&file)?;
+    // The checksum excludes the membership: adding a member must not restart the others.
     file.membership = MembershipConfig::default();
-    let lasting = encode(&file)?;
+    let without_membership = encode(&file)?;
     let name = draft.names.config_map();
     let map = ConfigMap {
         metadata: meta::build_metadata(draft.etcd, &name, Component::ConfigMap),
         data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
         ..ConfigMap::default()
     };
-    Ok((map, hex::encode(Sha256::digest(lasting))))
+    Ok((map, hex::encode(Sha256::digest(without_membership))))
 }
 
 fn build_config_file(draft: &RenderContext<'_>) -> EtcdConfigFile {
@@ -117,6 +119,7 @@ fn build_config_file(draft: &RenderContext<'_>) -> EtcdConfigFile {
     let (client, peer) = (draft.client_scheme(), draft.input.peer_tls.scheme());
     let listen = |scheme: UrlScheme, port: u16| format!("{scheme}://0.0.0.0:{port}");
     EtcdConfigFile {
+        // Placeholder: `mainstay-restorer init` writes the name of the member.
         name: "etcd-config",
         data_dir: DATA_DIR,
         metrics: match spec.etcd.metrics {
@@ -136,6 +139,7 @@ fn build_config_file(draft: &RenderContext<'_>) -> EtcdConfigFile {
             .unwrap_or_else(|| "30m".into()),
         listen_peer_urls: listen(peer, draft.ports.peer),
         listen_client_urls: listen(client, draft.ports.client),
+        // Plain HTTP, because the kubelet has no client certificate for the probes.
         listen_metrics_urls: listen(UrlScheme::Http, draft.ports.metrics),
         client_transport_security: draft
             .certificates
@@ -146,6 +150,7 @@ fn build_config_file(draft: &RenderContext<'_>) -> EtcdConfigFile {
             TransportSecurity::new(files, skip)
         }),
         member_name_prefix: draft.names.member_prefix().map(str::to_owned),
+        // Lets etcd 3.4 open data of 3.5, as in etcd-druid.
         next_cluster_version_compatible: true,
         backend_bbolt_freelist_type: spec
             .etcd
@@ -159,9 +164,9 @@ fn build_config_file(draft: &RenderContext<'_>) -> EtcdConfigFile {
 }
 
 fn build_membership(draft: &RenderContext<'_>) -> MembershipConfig {
-    let wanted = u32::try_from(draft.etcd.spec.replicas).unwrap_or_default();
-    // A member on its way out is still one.
-    let ordinals = 0..wanted.max(draft.input.replicas);
+    let desired = u32::try_from(draft.etcd.spec.replicas).unwrap_or_default();
+    // During scale-in, a member that is not removed yet still needs its URLs.
+    let ordinals = 0..desired.max(draft.input.replicas);
     let by_name = |ordinal: Ordinal, urls: Vec<String>| (draft.names.member(ordinal), urls);
     MembershipConfig {
         initial_cluster_state: draft.input.cluster_state.name(),

@@ -1,4 +1,4 @@
-//! What every object is made from: the resource, the moment, and what follows from both once.
+//! The input of all renderers: the Etcd, the settings, the shape, and values derived from them once.
 
 use mainstay_crds::Etcd;
 
@@ -10,7 +10,7 @@ use crate::store::{StoreContext, StoreAccess};
 use crate::tls::PodCertificates;
 use crate::values;
 
-/// What every object is made from.
+/// Input of all renderers.
 pub(crate) struct RenderContext<'a> {
     pub(crate) etcd: &'a Etcd,
     pub(crate) settings: &'a OperatorSettings,
@@ -19,11 +19,11 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) ports: Ports,
     pub(crate) certificates: PodCertificates<'a>,
     pub(crate) quota_bytes: u64,
-    /// How the store is reached; `None` when there is none, or none of a known kind.
+    /// Access to the store; `None` without a store or without a provider.
     pub(crate) store: Option<StoreAccess>,
 }
 
-/// The ports of a member's pod.
+/// Ports of a member pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports {
     pub(crate) client: u16,
@@ -82,17 +82,17 @@ impl<'a> RenderContext<'a> {
         UrlScheme::from_tls(self.etcd.spec.etcd.client_url_tls.as_ref())
     }
 
-    /// Where members reach this one: its own address, then those the spec adds.
+    /// Peer URLs of a member: its own URL, then the additional URLs of the spec.
     pub(crate) fn member_peer_urls(&self, ordinal: Ordinal) -> Vec<String> {
         let own = self.pod_peer_url(&self.names.pod(ordinal));
         let member = self.names.member(ordinal);
         let listed = self.etcd.spec.etcd.additional_advertise_peer_urls.iter();
-        let more = listed
+        let additional = listed
             .flatten()
             .filter(|entry| entry.member_name == member)
             .flat_map(|entry| entry.urls.iter().map(ToString::to_string));
         let mut urls = vec![own];
-        for url in more {
+        for url in additional {
             if !urls.contains(&url) {
                 urls.push(url);
             }
@@ -100,7 +100,7 @@ impl<'a> RenderContext<'a> {
         urls
     }
 
-    /// The address of a pod for members; `pod` may be a variable the kubelet replaces.
+    /// Peer URL of a pod; `pod` may be a variable that the kubelet expands.
     pub(crate) fn pod_peer_url(&self, pod: &str) -> String {
         let scheme = self.input.peer_tls.scheme();
         format!(
@@ -110,13 +110,13 @@ impl<'a> RenderContext<'a> {
         )
     }
 
-    /// Where clients reach a member.
+    /// Client URL of a member.
     pub(crate) fn member_client_url(&self, ordinal: Ordinal) -> String {
         let host = self.names.pod_host(&self.names.pod(ordinal));
         format!("{}://{host}:{}", self.client_scheme(), self.ports.client)
     }
 
-    /// Where clients reach any member, and those of a cluster that is joined.
+    /// Client endpoints of this cluster and of the existing cluster that it joins.
     pub(crate) fn service_endpoints(&self) -> Vec<String> {
         let own = format!(
             "{}://{}:{}",
@@ -142,7 +142,7 @@ impl<'a> RenderContext<'a> {
         self.etcd.spec.run_as_root.unwrap_or(false)
     }
 
-    /// The image of etcd now.
+    /// Current image of etcd. The image that the shape holds back wins over the spec.
     pub(crate) fn etcd_image(&self) -> &str {
         let held = self.input.etcd_image.as_deref();
         held.or(self.etcd.spec.etcd.image.as_deref())

@@ -1,4 +1,4 @@
-//! Why an Etcd cannot be rendered. Each is the author's to mend, and names the field.
+//! Errors of rendering. Each names the field that the author of the resource must fix.
 
 use mainstay_crds::scalar::DurationError;
 
@@ -8,72 +8,72 @@ use crate::quantity::QuantityError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenderError {
-    /// The Etcd has no name or no namespace, so it was never stored.
-    #[error("the Etcd has no {field}")]
+    /// The resource has no name or no namespace, so it was never stored.
+    #[error("metadata has no {field}")]
     MissingName {
-        /// What it lacks.
+        /// The missing metadata field.
         field: &'static str,
     },
-    /// A store of a kind nobody knows.
-    #[error("{field}: {provider:?} is no kind of store")]
+    /// Unknown store provider.
+    #[error("{field}: unknown store provider {provider:?}")]
     UnknownProvider {
-        /// Where.
+        /// Path of the store in the spec.
         field: &'static str,
-        /// What it says.
+        /// The unknown provider; empty if the store has none.
         provider: String,
     },
-    /// A store that needs a container and has none.
-    #[error("{field}: a store of the kind {provider} needs a container")]
+    /// A store without a container, which its provider requires.
+    #[error("{field}: provider {provider} requires a container")]
     MissingContainer {
-        /// Where.
+        /// Path of the store in the spec.
         field: &'static str,
-        /// Its kind.
+        /// Name of the provider.
         provider: &'static str,
     },
     /// A port outside 1 to 65535.
-    #[error("{field}: {port} is no port")]
+    #[error("{field}: port {port} must be between 1 and 65535")]
     InvalidPort {
-        /// Where.
+        /// Path of the port in the spec.
         field: &'static str,
-        /// What it says.
+        /// The invalid port.
         port: i32,
     },
-    /// A quantity that is no number of bytes.
+    /// A quantity that is not a number of bytes.
     #[error("{field}")]
     InvalidQuantity {
-        /// Where.
+        /// Path of the quantity in the spec.
         field: &'static str,
-        /// What is wrong with it.
+        /// Why the quantity is invalid.
         source: QuantityError,
     },
-    /// A length of time nobody can count.
+    /// An invalid duration.
     #[error("{field}")]
     InvalidDuration {
-        /// Where.
+        /// Path of the duration in the spec.
         field: &'static str,
-        /// What is wrong with it.
+        /// Why the duration is invalid.
         source: DurationError,
     },
-    /// Certificates without a secret to take them from.
-    #[error("{field} names no secret")]
+    /// A TLS section without the name of a secret.
+    #[error("{field}: name of the secret is missing")]
     MissingSecret {
-        /// Where.
+        /// Path of the reference in the spec.
         field: &'static str,
     },
-    /// An object does not fit into JSON.
-    #[error("{kind} {name} cannot be written as JSON")]
+    /// An object cannot be serialized.
+    #[error("failed to serialize {kind} {name} as JSON")]
     Encode {
-        /// Its kind.
+        /// Kind of the object.
         kind: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
-        /// What the writer said.
+        /// The error of the serializer.
         source: serde_json::Error,
     },
-    /// The configuration of etcd does not fit into YAML.
-    #[error("the configuration of etcd cannot be written as YAML")]
+    /// The configuration of etcd cannot be serialized.
+    #[error("failed to serialize the configuration of etcd as YAML")]
     EncodeConfig {
-        /// What the writer said.
+        /// The error of the serializer.
         source: serde_norway::Error,
     },
 }

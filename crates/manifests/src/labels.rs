@@ -1,10 +1,10 @@
-//! Labels and selectors, in one place.
+//! Labels and selectors.
 //!
 //! ```text
-//! of_etcd:   managed-by, part-of                selects: StatefulSet (cannot ever change), PVCs
-//! members:   + component=etcd-statefulset       selects: Services, disruption budget
+//! of_etcd:   managed-by, part-of                selects: StatefulSet (immutable), PVCs
+//! members:   + component=etcd-statefulset       selects: Services, PodDisruptionBudget
 //! of_object: of_etcd + name, component          labels of every object, and of member pods
-//! of_job_pod: managed-by, name, component, etcd no part-of, so that nothing above selects it
+//! of_job_pod: managed-by, name, component, etcd no part-of, so that no selector above matches it
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,28 +13,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::names::Names;
 
-/// Labels.
+/// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Who looks after an object. The value is the peer's, since consumers select on it.
+/// Label with the manager of an object. The value is that of etcd-druid, because consumers select on it.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The value of [`MANAGED_BY`].
+/// Value of [`MANAGED_BY`].
 pub const MANAGED_BY_DRUID: &str = "etcd-druid";
-/// The Etcd, or the task, an object belongs to.
+/// Label with the Etcd or the task that an object belongs to.
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
-/// The name of the object.
+/// Label with the name of the object.
 pub const NAME: &str = "app.kubernetes.io/name";
-/// What the object is for.
+/// Label with the purpose of the object.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
-/// The Etcd the pod of a Job works for. It stands in for [`PART_OF`], which only members have.
+/// Label of Job pods with the Etcd that they work for. They do not have [`PART_OF`], which selects members.
 pub const JOB_ETCD: &str = "etcd-mainstay.io/etcd";
 
-/// How long the value of a label may be.
+/// Kubernetes limit of label values.
 const MAX_VALUE_LEN: usize = 63;
 
-/// What an object is for.
+/// Purpose of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is the kind it is named after")]
+#[expect(missing_docs, reason = "each is named after the object kind")]
 pub enum Component {
     ServiceAccount,
     Role,
@@ -55,7 +55,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// The value of [`COMPONENT`].
+    /// Value of [`COMPONENT`].
     pub const fn name(self) -> &'static str {
         match self {
             Self::ServiceAccount => "etcd-service-account",
@@ -85,20 +85,21 @@ fn to_labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
         .collect()
 }
 
-/// What everything of one Etcd has in common.
+/// Labels that all objects of one Etcd share.
 pub fn for_etcd(etcd: &str) -> Labels {
     to_labels([(MANAGED_BY, MANAGED_BY_DRUID), (PART_OF, etcd)])
 }
 
-/// A name as the value of a label: `-` for `:`, and not longer than a value may be.
+/// Converts a name to a label value: replaces `:` by `-` and truncates it to the limit.
 fn to_label_value(name: &str) -> String {
     let name: String = name.chars().take(MAX_VALUE_LEN).collect();
     let name = name.replace(':', "-");
+    // Truncation can leave a trailing dash, which a label value must not have.
     name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
         .to_owned()
 }
 
-/// The labels of an object of an Etcd, or of a task.
+/// Labels of an object of an Etcd or a task.
 pub fn for_object(owner: &str, name: &str, component: Component) -> Labels {
     let mut all = for_etcd(owner);
     all.insert(NAME.into(), to_label_value(name));
@@ -106,7 +107,7 @@ pub fn for_object(owner: &str, name: &str, component: Component) -> Labels {
     all
 }
 
-/// The labels of a Job's pods, which no selector of the members matches.
+/// Labels of the pods of a Job, which no member selector matches.
 pub fn for_job_pod(owner: &str, name: &str, component: Component) -> Labels {
     to_labels([
         (MANAGED_BY, MANAGED_BY_DRUID),
@@ -116,7 +117,7 @@ pub fn for_job_pod(owner: &str, name: &str, component: Component) -> Labels {
     ])
 }
 
-/// Selects the pods of the `StatefulSet`, as it always has.
+/// Selector of the `StatefulSet`. It is immutable, so it must stay what etcd-druid created.
 pub fn stateful_set_selector(names: &Names<'_>) -> LabelSelector {
     LabelSelector {
         match_labels: Some(for_etcd(names.etcd)),
@@ -124,14 +125,14 @@ pub fn stateful_set_selector(names: &Names<'_>) -> LabelSelector {
     }
 }
 
-/// Selects members and nothing else.
+/// Labels that select member pods only.
 pub fn member_selector(names: &Names<'_>) -> Labels {
     let mut all = for_etcd(names.etcd);
     all.insert(COMPONENT.into(), Component::StatefulSet.name().into());
     all
 }
 
-/// Selects members, as `status.selector` of an Etcd and a list request spell it.
+/// Member selector as a string, for `status.selector` and list requests.
 pub fn format_member_selector(names: &Names<'_>) -> String {
     let pairs: Vec<String> = member_selector(names)
         .into_iter()

@@ -1,22 +1,23 @@
-//! The Kubernetes objects an `Etcd` needs, as a function of it.
+//! Renders the Kubernetes objects of an `Etcd`.
 //!
 //! ```text
 //! Etcd ─────────────┐
-//! Settings ─────────┼─► render ─► Manifests ─► objects(), in the order they are applied
+//! Settings ─────────┼─► render ─► Manifests ─► objects(), in apply order
 //!  of the operator  │      │
-//! Shape ────────────┘      └─ names, labels, store, tls: one place each, used by jobs too
-//!  of this moment
+//! Shape ────────────┘      └─ names, labels, store, tls: one module each, used by jobs too
+//!  of this reconcile
 //!                      jobs: restore, compaction, copy, drill
 //! ```
 //!
-//! **Comes in**: a resource as its author wrote it, what holds for the installation, and what the controller has
-//! decided for this moment. **Goes out**: objects that hold nothing but what is to be set.
+//! The input is the Etcd as its author wrote it, the settings of the installation, and the decisions of the controller
+//! for this reconcile. The output is objects that contain only the fields to set.
 //!
-//! **Holds**: names, labels, owners and selectors are those consumers of etcd-druid rely on. Defaults are applied
-//! here and never stored. The same input gives the same bytes. A change of membership alone changes no pod. Every
-//! pod but the helper of a `Local` store is admitted in a namespace with restricted pod security.
+//! **Invariants**: names, labels, owners and selectors are those that consumers of etcd-druid rely on. Defaults are
+//! applied here and never stored. Rendering is deterministic: the same input gives the same bytes. A change of membership
+//! alone changes no pod. Every pod is admitted under the restricted Pod Security Standard, except the helper container of
+//! a `Local` store.
 //!
-//! **Does not do**: read anything, compare with what exists, decide.
+//! The crate reads nothing, compares nothing with existing objects and decides nothing.
 
 #![forbid(unsafe_code)]
 
@@ -60,36 +61,37 @@ pub use stateful_set::DEFAULT_PVC_SIZE;
 
 use draft::RenderContext;
 
-/// Everything an Etcd needs. What is `None` or absent here and exists in the cluster is to be deleted.
+/// All objects of an Etcd. An object that is `None` or absent here but exists in the cluster must be deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifests {
-    /// Who the pods are; `None` without runtime components, as all but the last two.
+    /// `ServiceAccount` of the pods. Without runtime components, all fields but the last two are `None` or empty.
     pub service_account: Option<ServiceAccount>,
-    /// What the pods may do.
+    /// Permissions of the pods.
     pub role: Option<Role>,
-    /// That they may do it.
+    /// Binds the role to the `ServiceAccount`.
     pub role_binding: Option<RoleBinding>,
-    /// One per member.
+    /// One Lease per member.
     pub member_leases: Vec<Lease>,
-    /// Full and delta, where there is a store.
+    /// Leases of the full and the delta snapshots; empty without a store.
     pub snapshot_leases: Vec<Lease>,
-    /// How many members have to stay.
+    /// Protects the quorum against voluntary disruptions.
     pub pod_disruption_budget: Option<PodDisruptionBudget>,
-    /// For clients.
+    /// Service for clients.
     pub client_service: Option<Service>,
-    /// For members.
+    /// Headless Service for traffic between members.
     pub peer_service: Option<Service>,
-    /// The configuration of etcd.
+    /// Configuration of etcd.
     pub config_map: ConfigMap,
-    /// The pods.
+    /// `StatefulSet` of the members.
     pub stateful_set: StatefulSet,
 }
 
-/// Renders everything an Etcd needs.
+/// Renders all objects of an Etcd.
 pub fn render(etcd: &Etcd, settings: &OperatorSettings, shape: &RenderInput) -> Result<Manifests, RenderError> {
     let draft = RenderContext::new(etcd, settings, shape)?;
     let (config_map, checksum) = config::render_config_map(&draft)?;
     let stateful_set = stateful_set::render_stateful_set(&draft, checksum)?;
+    // Another system runs the members from the ConfigMap and the pod template.
     if !draft.has_runtime_components() {
         return Ok(Manifests {
             service_account: None,
@@ -122,8 +124,9 @@ pub fn render(etcd: &Etcd, settings: &OperatorSettings, shape: &RenderInput) -> 
 }
 
 impl Manifests {
-    /// All objects in the order they are applied: what pods need is there before they are.
+    /// All objects in apply order: what the pods need comes before the `StatefulSet`.
     pub fn to_objects(&self) -> Result<Vec<ManifestObject>, RenderError> {
+        // No `..`: a new field must be added to the list below.
         let Self {
             service_account,
             role,

@@ -1,4 +1,4 @@
-//! Metadata of an object: its name, its labels, its owner.
+//! Object metadata: name, labels, owner.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube_core::Resource;
@@ -18,10 +18,11 @@ pub(crate) fn build_metadata(etcd: &Etcd, name: &str, component: Component) -> O
     }
 }
 
-/// The owner of an object; none while the owner was never stored.
+/// Owner reference to `owner`; `None` if `owner` was never stored and has no UID.
 pub(crate) fn build_owner_references<K: Resource<DynamicType = ()>>(owner: &K) -> Option<Vec<OwnerReference>> {
     owner.controller_owner_ref(&()).map(|reference| {
         vec![OwnerReference {
+            // Foreground deletion of the owner waits until this object is deleted.
             block_owner_deletion: Some(true),
             ..reference
         }]

@@ -1,23 +1,25 @@
-//! Every name that is derived from that of an Etcd. Consumers and older installations rely on them.
+//! All names that are derived from the name of an Etcd.
+//!
+//! Consumers and clusters that etcd-druid created rely on these names; they must not change.
 
 use mainstay_crds::Etcd;
 
-/// Where a member stands in its `StatefulSet`: 0, 1, 2, …
+/// Ordinal of a member in its `StatefulSet`: 0, 1, 2, …
 pub type Ordinal = u32;
 
-/// The names of everything that belongs to one Etcd.
+/// Names of the objects of one Etcd.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// The name of the Etcd.
+    /// Name of the Etcd; empty before it was stored.
     pub etcd: &'a str,
-    /// Its namespace.
+    /// Namespace of the Etcd; empty before it was stored.
     pub namespace: &'a str,
     member_prefix: Option<&'a str>,
     pvc_template: Option<&'a str>,
 }
 
 impl<'a> Names<'a> {
-    /// Those of `etcd`, whose own name is empty only before it was stored.
+    /// Names of the objects of `etcd`.
     pub fn new(etcd: &'a Etcd) -> Self {
         let given = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
         Self {
@@ -28,27 +30,27 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The service account of pods and Jobs.
+    /// `ServiceAccount` of member pods and Jobs.
     pub fn service_account(&self) -> String {
         self.etcd.to_owned()
     }
 
-    /// The Role, and the `RoleBinding` to it.
+    /// Role and `RoleBinding`.
     pub fn role(&self) -> String {
         format!("druid.gardener.cloud:etcd:{}", self.etcd)
     }
 
-    /// The `StatefulSet`.
+    /// `StatefulSet`.
     pub fn stateful_set(&self) -> String {
         self.etcd.to_owned()
     }
 
-    /// A pod of the `StatefulSet`.
+    /// Pod of a member.
     pub fn pod(&self, ordinal: Ordinal) -> String {
         format!("{}-{ordinal}", self.etcd)
     }
 
-    /// A member as etcd knows it, and the Lease it renews.
+    /// Name of a member in etcd, and of the Lease that it renews.
     pub fn member(&self, ordinal: Ordinal) -> String {
         match self.member_prefix {
             Some(prefix) => format!("{prefix}-{}-{ordinal}", self.etcd),
@@ -56,12 +58,12 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What member names have before the name of their pod.
+    /// Prefix of member names before the name of the pod.
     pub fn member_prefix(&self) -> Option<&'a str> {
         self.member_prefix
     }
 
-    /// The ordinal of a member's name; `None` for a member of somebody else.
+    /// Ordinal of a member name; `None` if the member does not belong to this Etcd.
     pub fn member_ordinal(&self, member: &str) -> Option<Ordinal> {
         let pod = match self.member_prefix {
             Some(prefix) => member.strip_prefix(prefix)?.strip_prefix('-')?,
@@ -70,104 +72,104 @@ impl<'a> Names<'a> {
         self.pod_ordinal(pod)
     }
 
-    /// The ordinal of a pod's name; `None` for a pod of somebody else.
+    /// Ordinal of a pod name; `None` if the pod does not belong to this Etcd.
     pub fn pod_ordinal(&self, pod: &str) -> Option<Ordinal> {
         let digits = pod.strip_prefix(self.etcd)?.strip_prefix('-')?;
         let ordinal: Ordinal = digits.parse().ok()?;
-        // Neither `etcd-main-01` nor `etcd-main-+1`.
+        // `parse` also accepts `01` and `+1`, which are no ordinals.
         (ordinal.to_string() == digits).then_some(ordinal)
     }
 
-    /// The Lease that holds the revision of the newest full snapshot.
+    /// Lease with the revision of the newest full snapshot.
     pub fn full_snapshot_lease(&self) -> String {
         format!("{}-full-snap", self.etcd)
     }
 
-    /// The Lease that holds the revision of the newest delta snapshot.
+    /// Lease with the revision of the newest delta snapshot.
     pub fn delta_snapshot_lease(&self) -> String {
         format!("{}-delta-snap", self.etcd)
     }
 
-    /// The disruption budget.
+    /// `PodDisruptionBudget`.
     pub fn pod_disruption_budget(&self) -> String {
         self.etcd.to_owned()
     }
 
-    /// The Service clients use.
+    /// Service for clients.
     pub fn client_service(&self) -> String {
         format!("{}-client", self.etcd)
     }
 
-    /// The Service that gives each pod an address.
+    /// Headless Service that gives each pod a host name.
     pub fn peer_service(&self) -> String {
         format!("{}-peer", self.etcd)
     }
 
-    /// The `ConfigMap` with etcd's configuration.
+    /// `ConfigMap` with the configuration of etcd.
     pub fn config_map(&self) -> String {
         format!("{}-config", self.etcd)
     }
 
-    /// The `ConfigMap` through which everybody who changes this etcd coordinates.
+    /// `ConfigMap` through which controller, sidecars and Jobs coordinate changes of this etcd.
     pub fn coordination_config_map(&self) -> String {
         format!("{}-coordination", self.etcd)
     }
 
-    /// Another name of the own pod inside the pod, which certificates carry.
+    /// Host name of the pod inside the pod itself; certificates contain it.
     pub fn local_host(&self) -> String {
         format!("{}-local", self.etcd)
     }
 
-    /// The host name of a pod, as members reach each other.
+    /// Host name of a pod for other members.
     pub fn pod_host(&self, pod: &str) -> String {
         format!("{pod}.{}-peer.{}.svc", self.etcd, self.namespace)
     }
 
-    /// The host name of the Service clients use.
+    /// Host name of the Service for clients.
     pub fn client_host(&self) -> String {
         format!("{}-client.{}.svc", self.etcd, self.namespace)
     }
 
-    /// The claim template, and the volume of the pods made from it.
+    /// Volume claim template, and the volume of the pods.
     pub fn pvc_template(&self) -> &'a str {
         self.pvc_template.unwrap_or(self.etcd)
     }
 
-    /// The volume claim of a member.
+    /// PVC of a member.
     pub fn pvc(&self, ordinal: Ordinal) -> String {
         format!("{}-{}", self.pvc_template(), self.pod(ordinal))
     }
 
-    /// The ordinal of a volume claim's name; `None` for a claim of somebody else.
-    pub fn pvc_ordinal(&self, claim: &str) -> Option<Ordinal> {
-        let pod = claim
+    /// Ordinal of a PVC name; `None` if the PVC does not belong to this Etcd.
+    pub fn pvc_ordinal(&self, pvc: &str) -> Option<Ordinal> {
+        let pod = pvc
             .strip_prefix(self.pvc_template())?
             .strip_prefix('-')?;
         self.pod_ordinal(pod)
     }
 
-    /// The Job that folds deltas into a full snapshot.
+    /// Job that compacts the backup.
     pub fn compaction_job(&self) -> String {
         format!("{}-compactor", self.etcd)
     }
 
-    /// The Job that restores a member's data.
+    /// Job that restores the data of a member.
     pub fn restore_job(&self, ordinal: Ordinal) -> String {
         format!("{}-restore-{ordinal}", self.etcd)
     }
 
-    /// The Job that rehearses a restore.
+    /// Job of a restore drill.
     pub fn drill_job(&self) -> String {
         format!("{}-restore-drill", self.etcd)
     }
 
-    /// The Job that checks the backup.
+    /// Job that verifies the backup.
     pub fn verify_job(&self) -> String {
         format!("{}-verify", self.etcd)
     }
 }
 
-/// The Job of an `EtcdCopyBackupsTask`.
+/// Job of an `EtcdCopyBackupsTask`.
 pub fn copy_job_name(task: &str) -> String {
     format!("{task}-worker")
 }

@@ -1,4 +1,4 @@
-//! The objects as server-side apply takes them: untyped, each with its resource.
+//! Objects as server-side apply takes them: untyped, each with its API resource.
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube_core::{ApiResource, DynamicObject, Resource, TypeMeta};
@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use crate::error::RenderError;
 
-/// An object to apply, and where.
+/// An object to apply, with its API resource.
 #[derive(Clone, Debug)]
 pub struct ManifestObject {
-    /// Its kind.
+    /// Group, version and kind of the object.
     pub resource: ApiResource,
-    /// The object; nothing in it but what is to be set.
+    /// The object; it contains only the fields to set.
     pub object: DynamicObject,
 }
 
 impl ManifestObject {
-    /// Any typed object.
+    /// Converts a typed object.
     pub fn from_typed<K>(typed: &K) -> Result<Self, RenderError>
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -33,7 +33,8 @@ impl ManifestObject {
         })
     }
 
-    /// A disruption budget for an API server that serves no `policy/v1`, which lacks one of its fields.
+    /// A `PodDisruptionBudget` for an API server without `policy/v1` (before 1.21). `policy/v1beta1` has no
+    /// `unhealthyPodEvictionPolicy`.
     pub fn from_budget_v1beta1(budget: &PodDisruptionBudget) -> Result<Self, RenderError> {
         let mut budget = budget.clone();
         if let Some(spec) = &mut budget.spec {
@@ -52,14 +53,14 @@ impl ManifestObject {
         Ok(Self { resource, object })
     }
 
-    /// Its name.
+    /// Name of the object.
     pub fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 }
 
 fn resource_kind<K: Resource<DynamicType = ()>>() -> &'static str {
-    // Types made at compile time borrow their kind.
+    // Every type of k8s-openapi returns a borrowed kind.
     match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,
         std::borrow::Cow::Owned(_) => "object",

@@ -1,32 +1,32 @@
-//! Quantities of Kubernetes as numbers of bytes: `8Gi`, `500M`, `1.5e3`, `100`.
+//! Kubernetes quantities as numbers of bytes: `8Gi`, `500M`, `1.5e3`, `100`.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Why a quantity is no number of bytes.
+/// Why a quantity is not a number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
-    /// It does not begin with a number, or does not end with a unit.
-    #[error("{text:?} is no quantity")]
+    /// Not a number with an optional unit.
+    #[error("invalid quantity {text:?}")]
     Syntax {
-        /// The text.
+        /// The invalid quantity.
         text: String,
     },
-    /// It is below zero.
-    #[error("{text:?} is below zero")]
+    /// Negative.
+    #[error("quantity {text:?} must not be negative")]
     Negative {
-        /// The text.
+        /// The invalid quantity.
         text: String,
     },
-    /// It does not fit into 64 bits.
-    #[error("{text:?} is more than can be counted")]
+    /// More than 64 bits can represent.
+    #[error("quantity {text:?} exceeds 64 bits")]
     TooLarge {
-        /// The text.
+        /// The invalid quantity.
         text: String,
     },
 }
 
-/// Factors as a numerator and a denominator.
+/// Units with their factor as numerator and denominator.
 const UNITS: [(&str, u128, u128); 16] = [
     ("", 1, 1),
     ("n", 1, 1_000_000_000),
@@ -45,10 +45,10 @@ const UNITS: [(&str, u128, u128); 16] = [
     ("Pi", 1 << 50, 1),
     ("Ei", 1 << 60, 1),
 ];
-/// More digits behind the point than any quantity in use has.
+/// Maximum number of decimals; keeps the arithmetic within 128 bits.
 const MAX_DECIMALS: usize = 12;
 
-/// The bytes a quantity stands for; a fraction of one counts as a whole one.
+/// The number of bytes of a quantity, rounded up.
 pub fn to_bytes(quantity: &Quantity) -> Result<u64, QuantityError> {
     let text = quantity.0.as_str();
     let syntax = || QuantityError::Syntax { text: text.into() };
@@ -62,16 +62,17 @@ pub fn to_bytes(quantity: &Quantity) -> Result<u64, QuantityError> {
         .unwrap_or(unsigned.len());
     let (number, unit) = unsigned.split_at(end);
     let (digits, decimals) = parse_digits(number).ok_or_else(syntax)?;
-    let (times, by) = parse_unit(unit).ok_or_else(syntax)?;
+    let (numerator, denominator) = parse_unit(unit).ok_or_else(syntax)?;
     let digits: u128 = digits.parse().map_err(|_| overlarge())?;
-    let top = digits.checked_mul(times).ok_or_else(overlarge)?;
-    let bottom = 10u128.pow(decimals) * by;
-    u64::try_from(top.div_ceil(bottom)).map_err(|_| overlarge())
+    let scaled = digits.checked_mul(numerator).ok_or_else(overlarge)?;
+    let divisor = 10u128.pow(decimals) * denominator;
+    u64::try_from(scaled.div_ceil(divisor)).map_err(|_| overlarge())
 }
 
-/// All digits, and how many of them are behind the point.
+/// All digits, and how many of them are decimals.
 fn parse_digits(number: &str) -> Option<(String, u32)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // Trailing zeros must not count toward the limit of decimals.
     let fraction = fraction.trim_end_matches('0');
     let digits = format!("{whole}{fraction}");
     let is_number = !number.trim_matches('.').is_empty() && !fraction.contains('.');
@@ -79,14 +80,14 @@ fn parse_digits(number: &str) -> Option<(String, u32)> {
     (is_number && fraction.len() <= MAX_DECIMALS).then_some((digits, decimals))
 }
 
-/// A unit, or a power of ten.
+/// The factor of a unit or of a power of ten.
 fn parse_unit(unit: &str) -> Option<(u128, u128)> {
-    if let Some((_, times, by)) = UNITS.iter().find(|(name, _, _)| *name == unit) {
-        return Some((*times, *by));
+    if let Some((_, numerator, denominator)) = UNITS.iter().find(|(name, _, _)| *name == unit) {
+        return Some((*numerator, *denominator));
     }
     let power: i32 = unit.strip_prefix(['e', 'E'])?.parse().ok()?;
     let scale = 10u128.checked_pow(power.unsigned_abs())?;
-    // Beyond this nothing fits into 64 bits, in either direction.
+    // A larger exponent does not fit into 64 bits, in either direction.
     if power.unsigned_abs() > 19 {
         return None;
     }

@@ -1,14 +1,14 @@
-//! Schedules as every parser of cron understands them.
+//! Converts schedules to a form that every cron parser understands.
 //!
-//! The definition of an Etcd admits `a/n`, "every n from a on", which not every parser knows; `a-last/n` says the
-//! same to all. A step that is longer than the field is admitted too, and comes to its first value alone.
+//! The CRD accepts `a/n` ("every n, starting at a"), which not every parser supports; `a-last/n` means the same and is
+//! portable. The CRD also accepts a step longer than the field, which matches its first value only.
 
 use mainstay_crds::scalar::Schedule;
 
-/// The first and the last value of each field: minute, hour, day, month, weekday.
+/// First and last value of each field: minute, hour, day, month, weekday.
 const FIELD_RANGES: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (1, 7)];
 
-/// The schedule in the common tongue. What is not understood here is passed on.
+/// The schedule in portable form. Unknown syntax is passed on unchanged.
 pub(crate) fn normalize(schedule: &Schedule) -> String {
     let fields = schedule.as_str().split_whitespace();
     let fields: Vec<String> = fields
@@ -31,6 +31,7 @@ fn normalize_field(field: &str, (first, last): (u32, u32)) -> String {
         (_, Ok(start), Ok(step)) => (start, step),
         _ => return field.to_owned(),
     };
+    // A step beyond the end of the field matches the first value only.
     if start + step > last {
         start.to_string()
     } else if start == first {

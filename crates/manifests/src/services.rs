@@ -1,4 +1,4 @@
-//! The Service clients use, and the one that gives each member an address.
+//! The Service for clients, and the headless Service that gives each member a host name.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -13,6 +13,7 @@ pub(crate) fn render_client_service(draft: &RenderContext<'_>) -> Service {
     let given = draft.etcd.spec.etcd.client_service.as_ref();
     let mut metadata = meta::build_metadata(draft.etcd, &name, Component::ClientService);
     if let Some(labels) = given.and_then(|given| given.labels.clone()) {
+        // The labels of the spec win, as in etcd-druid.
         metadata.labels.get_or_insert_default().extend(labels);
     }
     metadata.annotations = given.and_then(|given| given.annotations.clone());
@@ -22,12 +23,12 @@ pub(crate) fn render_client_service(draft: &RenderContext<'_>) -> Service {
             type_: Some("ClusterIP".into()),
             selector: Some(labels::member_selector(&draft.names)),
             ports: Some(vec![
-                // By name: while the number changes, each pod listens where it was made to.
+                // By name: during a rollout of a new port number, each pod still listens on its own.
                 ServicePort {
                     target_port: Some(IntOrString::String("client".into())),
                     ..service_port("client", draft.ports.client)
                 },
-                // Deprecated by the peer, still there for those who use it.
+                // Deprecated by etcd-druid, kept for existing consumers.
                 service_port("server", draft.ports.peer),
                 service_port("backuprestore", draft.ports.backup),
             ]),
@@ -49,7 +50,7 @@ fn format_traffic_distribution(distribution: TrafficDistribution) -> &'static st
     }
 }
 
-/// Members find each other before they are ready.
+/// Publishes not-ready addresses, because members must find each other before they are ready.
 pub(crate) fn render_peer_service(draft: &RenderContext<'_>) -> Service {
     let name = draft.names.peer_service();
     Service {

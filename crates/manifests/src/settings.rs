@@ -1,42 +1,42 @@
-//! What holds for every Etcd of an installation.
+//! Settings of the installation, the same for every Etcd.
 
-/// What holds for every Etcd of an installation.
+/// Settings of the installation, the same for every Etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorSettings {
-    /// The images where a resource names none.
+    /// Images for resources that name none.
     pub images: DefaultImages,
-    /// When the kubelet pulls images. `None` leaves it to the cluster.
+    /// Pull policy of all images. `None`: the default of Kubernetes.
     pub image_pull_policy: Option<PullPolicy>,
-    /// Whether pods get a token of their service account without asking for one.
+    /// Whether the `ServiceAccount` mounts its token into pods automatically.
     pub automount_service_account_token: bool,
-    /// Directory of the node below which stores of the provider `Local` are, when their secret names none.
+    /// Node directory that contains the stores of the provider `Local`, unless their secret names one.
     pub local_store_root: String,
 }
 
-/// The images where a resource names none.
+/// Images for resources that name none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultImages {
-    /// etcd, as its authors publish it.
+    /// Upstream image of etcd.
     pub etcd: String,
-    /// `mainstay-sidecar`.
+    /// Image of `mainstay-sidecar`.
     pub sidecar: String,
-    /// `mainstay-restorer`: init container and Jobs.
+    /// Image of `mainstay-restorer`, used by init containers and Jobs.
     pub restorer: String,
 }
 
-/// When the kubelet pulls an image.
+/// Image pull policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullPolicy {
-    /// At every start.
+    /// Pull at every start.
     Always,
-    /// When the node has none.
+    /// Pull if the node does not have the image.
     IfNotPresent,
-    /// Never: it is there, or the pod does not start.
+    /// Never pull; the pod does not start if the node does not have the image.
     Never,
 }
 
 impl PullPolicy {
-    /// As Kubernetes spells it.
+    /// Value of `imagePullPolicy`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Always => "Always",
@@ -46,11 +46,11 @@ impl PullPolicy {
     }
 }
 
-/// Where stores of the provider `Local` are on a node.
+/// Default node directory of stores of the provider `Local`.
 pub const LOCAL_STORE_ROOT: &str = "/etc/gardener/local-backupbuckets";
 
 impl OperatorSettings {
-    /// Those images, and the defaults for everything else.
+    /// These images, and defaults for everything else.
     pub fn with_images(images: DefaultImages) -> Self {
         Self {
             images,

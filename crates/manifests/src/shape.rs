@@ -1,4 +1,4 @@
-//! What the controller has decided for this moment, where it differs from what the spec asks for in the end.
+//! Decisions of the controller for one reconcile, where they differ from the final state that the spec describes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,43 +9,44 @@ use mainstay_crds::tls::PeerTlsConfig;
 
 use crate::names::Ordinal;
 
-/// What the controller has decided for this moment.
+/// Decisions of the controller for one reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderInput {
-    /// How many pods there are to be now: fewer than `spec.replicas` while members join one at a time, none
-    /// while a restore needs the volumes.
+    /// Current number of pods: fewer than `spec.replicas` while members join one at a time, none while a
+    /// restore needs the volumes.
     pub replicas: u32,
-    /// The members the cluster has; one that begins now begins with these. Members that join later read the list
-    /// from the cluster. A member that is alone here and has lost its data may be restored from the backup.
+    /// Members of the cluster. A bootstrapping member starts with this list; members that join later read it
+    /// from the cluster. If it has a single member which lost its data, that member may be restored from the
+    /// backup.
     pub initial_members: Vec<Ordinal>,
-    /// Whether there is a cluster already.
+    /// Whether the cluster exists already.
     pub cluster_state: EtcdClusterState,
-    /// How far encryption between members is.
+    /// Stage of TLS between members.
     pub peer_tls: PeerTlsPhase,
-    /// What is made besides configuration and `StatefulSet`.
+    /// What is rendered besides `ConfigMap` and `StatefulSet`.
     pub runtime_components: RuntimeComponents,
-    /// The image of etcd while a newer one has to wait. `None`: what the spec says.
+    /// Image of etcd while an upgrade is held back. `None`: the image of the spec.
     pub etcd_image: Option<String>,
-    /// The size in the claim template while the `StatefulSet` keeps an older one, since a template cannot be
-    /// changed in place. `None`: what the spec says.
+    /// Size in the volume claim template while the `StatefulSet` keeps an older one, because the template is
+    /// immutable. `None`: the size of the spec.
     pub pvc_size: Option<Quantity>,
-    /// Directory of the node that the secret of a `Local` store names, which is the controller's to read.
+    /// Node directory that the secret of a `Local` store names; the controller reads the secret.
     pub local_store_root: Option<String>,
-    /// More annotations of the pods. One that changes makes the pods outdated.
+    /// Additional annotations of the pods. A change makes the pods outdated.
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// Whether there is a cluster already.
+/// Whether the cluster exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EtcdClusterState {
-    /// None yet: members without data may begin one together.
+    /// No cluster exists: members without data may bootstrap one.
     New,
-    /// There is, or was, one: a member without data never begins another.
+    /// A cluster exists or existed: a member without data never bootstraps another.
     Existing,
 }
 
 impl EtcdClusterState {
-    /// As etcd spells it.
+    /// Value of `initial-cluster-state`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -54,23 +55,23 @@ impl EtcdClusterState {
     }
 }
 
-/// How far encryption between members is.
+/// Stage of TLS between members.
 ///
-/// A running cluster goes through [`PeerTls::Prepared`] in both directions, so that at every moment every
-/// member can dial every other. The certificates are part of it, since a spec that switches encryption off
-/// names none any more; [`crate::tls::find_peer_tls`] finds them in the objects of the running cluster.
+/// A running cluster goes through [`PeerTls::Prepared`] in both directions, so that every member can always
+/// dial every other. The variants contain the certificates, because a spec that switches TLS off no longer
+/// names them; [`crate::tls::find_peer_tls`] finds them in the objects of the running cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerTlsPhase {
-    /// Members talk plain HTTP and have no certificates.
+    /// Members use plain HTTP and have no certificates.
     Off,
-    /// Members have certificates and can dial others that are encrypted; they themselves still listen plain.
+    /// Members have certificates and can dial peers with TLS, but still listen on plain HTTP.
     Prepared(PeerTlsConfig),
-    /// Members listen encrypted.
+    /// Members listen with TLS.
     On(PeerTlsConfig),
 }
 
 impl PeerTlsPhase {
-    /// The certificates members have.
+    /// Certificates that the members have.
     pub fn certificates(&self) -> Option<&PeerTlsConfig> {
         match self {
             Self::Off => None,
@@ -78,7 +79,7 @@ impl PeerTlsPhase {
         }
     }
 
-    /// What the peer URLs of members begin with.
+    /// Scheme of the peer URLs.
     pub fn scheme(&self) -> UrlScheme {
         match self {
             Self::Off | Self::Prepared(_) => UrlScheme::Http,
@@ -87,17 +88,17 @@ impl PeerTlsPhase {
     }
 }
 
-/// What a URL begins with.
+/// Scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlScheme {
-    /// Plain.
+    /// `http`, without TLS.
     Http,
-    /// Encrypted.
+    /// `https`, with TLS.
     Https,
 }
 
 impl UrlScheme {
-    /// As a URL spells it.
+    /// The scheme as it appears in a URL.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -105,7 +106,7 @@ impl UrlScheme {
         }
     }
 
-    /// Encrypted where there are certificates.
+    /// `https` if there are certificates.
     pub fn from_tls<T>(certificates: Option<&T>) -> Self {
         match certificates {
             Some(_) => Self::Https,
@@ -120,17 +121,17 @@ impl fmt::Display for UrlScheme {
     }
 }
 
-/// What is made besides configuration and `StatefulSet`.
+/// What is rendered besides `ConfigMap` and `StatefulSet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeComponents {
     /// Everything.
     Enabled,
-    /// Nothing, and no pods: somebody else runs the members from the template.
+    /// Nothing, and the `StatefulSet` has no pods: another system runs the members from its template.
     Disabled,
 }
 
 impl RenderInput {
-    /// The shape in which nothing has to wait: what the spec asks for, in a cluster that is to begin.
+    /// The shape without any pending change: the spec, for a new cluster.
     pub fn from_etcd(etcd: &Etcd) -> Self {
         let replicas = u32::try_from(etcd.spec.replicas).unwrap_or_default();
         Self {

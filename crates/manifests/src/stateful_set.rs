@@ -1,4 +1,4 @@
-//! The `StatefulSet`: it creates pods and volumes, and the controller alone decides when one is replaced.
+//! The `StatefulSet`. It creates pods and volumes; the controller alone decides when a pod is replaced (`OnDelete`).
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::labels::{self, Component};
 use crate::meta;
 use crate::pod;
 
-/// The size of a volume where the Etcd names none.
+/// Size of a volume if the Etcd names none.
 pub const DEFAULT_PVC_SIZE: &str = "16Gi";
 
-/// Selector, service name, pod management and claim template cannot be changed on one that exists, so they are
-/// what they always were.
+/// Selector, service name, pod management policy and claim template are immutable, so they stay what etcd-druid
+/// created.
 pub(crate) fn render_stateful_set(
     draft: &RenderContext<'_>,
     config_checksum: String,
@@ -36,6 +36,7 @@ pub(crate) fn render_stateful_set(
             replicas: Some(i32::try_from(replicas).unwrap_or(i32::MAX)),
             selector: labels::stateful_set_selector(&draft.names),
             service_name: has_runtime.then(|| draft.names.peer_service()),
+            // `OrderedReady` would never start member 1 while member 0 has no quorum.
             pod_management_policy: Some("Parallel".into()),
             update_strategy: Some(StatefulSetUpdateStrategy {
                 type_: Some("OnDelete".into()),

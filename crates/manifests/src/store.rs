@@ -1,13 +1,13 @@
-//! A store as a container reaches it: flags, variables, volumes. The same for members and for Jobs.
+//! Access of a container to a store: flags, environment variables, volumes. Members and Jobs share it.
 //!
 //! ```text
 //! StoreSpec ─ provider alias ─► flags        --storage-provider, --store-container, --store-prefix, …
-//!           ─ secretRef ──────► volume+mount files of the secret, and the variable that points at them
-//!                             │ variables    ECS, which takes them from the secret's keys
-//!           ─ nothing ────────► the identity the pod has by itself
+//!           ─ secretRef ──────► volume+mount files of the secret, and the variable with their path
+//!                             │ variables    ECS reads them from the keys of the secret
+//!           ─ nothing ────────► the ambient identity of the pod
 //! ```
 //!
-//! Which of two stores of a container it is ([`Side`]) decides about prefixes only.
+//! A container can have two stores; [`Side`] selects the prefixes of flags and variables.
 
 use k8s_openapi::api::core::v1::{
     EnvVar, EnvVarSource, HostPathVolumeSource, SecretKeySelector, Volume, VolumeMount,
@@ -19,10 +19,10 @@ use crate::settings::OperatorSettings;
 use crate::shape::RenderInput;
 use crate::tls;
 
-/// Who keeps the objects.
+/// Provider of an object store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreProvider {
-    /// Amazon S3 and whatever speaks its protocol.
+    /// Amazon S3 and compatible stores.
     S3,
     /// Azure Blob Storage.
     Abs,
@@ -36,11 +36,11 @@ pub enum StoreProvider {
     Ecs,
     /// `OpenShift` Container Storage.
     Ocs,
-    /// A directory of the node.
+    /// A directory on the node.
     Local,
 }
 
-/// How resources may spell a provider.
+/// Names of the providers that a resource may use; the same as in etcd-druid.
 const PROVIDER_ALIASES: [(&str, StoreProvider); 24] = [
     ("aws", StoreProvider::S3),
     ("S3", StoreProvider::S3),
@@ -69,13 +69,13 @@ const PROVIDER_ALIASES: [(&str, StoreProvider); 24] = [
 ];
 
 impl StoreProvider {
-    /// The provider a resource means; `None` for a name nobody knows.
+    /// The provider with this alias; `None` if it is unknown.
     pub fn from_alias(alias: &str) -> Option<Self> {
         let found = PROVIDER_ALIASES.iter().find(|(name, _)| *name == alias);
         found.map(|(_, provider)| *provider)
     }
 
-    /// As the programs spell it.
+    /// Value of `--storage-provider`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::S3 => "S3",
@@ -89,7 +89,7 @@ impl StoreProvider {
         }
     }
 
-    /// What the variable with the place of the credentials begins with.
+    /// Prefix of the `_APPLICATION_CREDENTIALS` variable; `None` for providers without credential files.
     const fn credentials_env_prefix(self) -> Option<&'static str> {
         match self {
             Self::S3 => Some("AWS"),
@@ -103,29 +103,29 @@ impl StoreProvider {
     }
 }
 
-/// Which of the stores of a container.
+/// Which store of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreSide {
-    /// The one that is backed up to and restored from.
+    /// The store of backup and restore, and the target of a copy.
     Primary,
-    /// The one a copy reads from.
+    /// The source of a copy.
     Source,
 }
 
-/// What follows from the container, not from the store.
+/// Properties of the container that uses a store.
 #[derive(Clone, Debug)]
 pub struct StoreContext {
-    /// Which of its stores.
+    /// Which store of the container.
     pub side: StoreSide,
-    /// The field of the resource that describes the store, for errors.
+    /// Path of the store in the spec, for errors.
     pub field: &'static str,
-    /// Directory of the node that holds `Local` stores.
+    /// Node directory that contains `Local` stores.
     pub local_store_root: String,
 }
 
-/// The home directory of containers with a `Local` store, which is below it.
+/// `HOME` of containers with a `Local` store; the programs resolve the store below it.
 const HOME_DIR: &str = "/var/mainstay";
-/// The container of a `Local` store that names none.
+/// Container of a `Local` store that names none.
 const DEFAULT_LOCAL_CONTAINER: &str = "default.bkp";
 
 impl StoreContext {
@@ -140,23 +140,23 @@ impl StoreContext {
     }
 }
 
-/// How a container reaches a store.
+/// Access of a container to a store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreAccess {
-    /// Flags of the programs.
+    /// Flags of the program.
     pub flags: Vec<String>,
-    /// Variables.
+    /// Environment variables of the container.
     pub env: Vec<EnvVar>,
     /// Volumes of the pod.
     pub volumes: Vec<Volume>,
     /// Mounts of the container.
     pub mounts: Vec<VolumeMount>,
-    /// Where a `Local` store is mounted: a directory of the node that its user may have to be given first.
+    /// Mount path of a `Local` store: a node directory that may have to be chowned first.
     pub local_dir: Option<String>,
 }
 
 impl StoreAccess {
-    /// Wires a store; `None` for one without a provider, to which nothing is ever written.
+    /// Access to a store; `None` if it has no provider, in which case no backup is taken.
     pub fn from_spec(store: &StoreSpec, place: &StoreContext) -> Result<Option<Self>, RenderError> {
         let alias = store.provider.as_deref().filter(|alias| !alias.is_empty());
         let Some(alias) = alias else {
@@ -177,18 +177,18 @@ impl StoreAccess {
                 return Err(RenderError::MissingContainer { field, provider });
             }
         };
-        let mut wiring = Self {
+        let mut access = Self {
             flags: build_flags(store, place.side, provider, container),
             ..Self::default()
         };
         let secret = store.secret_ref.as_ref().and_then(|secret| secret.non_empty_name());
         match (provider, secret) {
-            (StoreProvider::Local, _) => wiring.add_local_dir(place, container),
-            (_, None) => {} // the pod's own identity
-            (StoreProvider::Ecs, Some(secret)) => wiring.add_secret_keys(place.side, secret),
-            (_, Some(secret)) => wiring.add_secret_files(place.side, provider, secret),
+            (StoreProvider::Local, _) => access.add_local_dir(place, container),
+            (_, None) => {} // the ambient identity of the pod
+            (StoreProvider::Ecs, Some(secret)) => access.add_secret_keys(place.side, secret),
+            (_, Some(secret)) => access.add_secret_files(place.side, provider, secret),
         }
-        Ok(Some(wiring))
+        Ok(Some(access))
     }
 
     fn add_local_dir(&mut self, place: &StoreContext, container: &str) {
@@ -240,7 +240,7 @@ impl StoreAccess {
 
     fn add_secret_files(&mut self, side: StoreSide, provider: StoreProvider, secret: &str) {
         let Some(credentials) = provider.credentials_env_prefix() else {
-            return; // never has files
+            return; // the provider has no credential files
         };
         let (name, dir) = match (side, provider) {
             (StoreSide::Primary, StoreProvider::Gcs) => ("etcd-backup-secret", "/var/.gcp"),
@@ -291,12 +291,12 @@ fn build_flags(store: &StoreSpec, side: StoreSide, provider: StoreProvider, cont
     flags
 }
 
-/// The text itself: the kubelet replaces `$(NAME)` in arguments and variables, and takes `$$` for `$`.
+/// Escapes `$`: the kubelet expands `$(NAME)` in arguments and variables, and reads `$$` as `$`.
 pub(crate) fn escape_dollar(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-/// A variable with a value.
+/// An environment variable with a literal value.
 pub(crate) fn env_var(name: &str, value: &str) -> EnvVar {
     EnvVar {
         name: name.into(),

@@ -1,7 +1,7 @@
-//! Certificates: which secret is mounted where, and what the files are called.
+//! Certificates: which secret is mounted where, and the names of the files.
 //!
-//! Clients, members and the sidecar are encrypted independently of each other. Secrets are mounted, never read:
-//! what is renewed in a secret arrives in the files by itself.
+//! TLS for clients, for members and for the sidecar are independent of each other. Secrets are mounted, never read: the
+//! kubelet updates the files when a secret is renewed.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::config;
 use crate::error::RenderError;
 
-/// Readable for the group of the pod, which its security context names.
+/// Readable for the fsGroup of the pod, because the containers do not run as root.
 pub(crate) const SECRET_MODE: i32 = 0o640;
 
 const CLIENT_CA: SecretMount = SecretMount("etcd-ca", "/var/etcd/ssl/ca");
@@ -24,7 +24,7 @@ const PEER_SERVER: SecretMount = SecretMount("etcd-peer-server-tls", "/var/etcd/
 const BACKUP_CA: SecretMount = SecretMount("backup-restore-ca", "/var/etcdbr/ssl/ca");
 const BACKUP_SERVER: SecretMount = SecretMount("backup-restore-server-tls", "/var/etcdbr/ssl/server");
 
-/// The volume of a secret and where it is mounted.
+/// Volume name and mount path of a secret.
 #[derive(Clone, Copy)]
 struct SecretMount(&'static str, &'static str);
 
@@ -46,13 +46,13 @@ impl SecretMount {
         format!("{}/{name}", self.1)
     }
 
-    /// The secret a pod has there.
+    /// The secret that a pod mounts in this volume.
     fn find_secret(self, pod: &PodSpec) -> Option<String> {
         let volume = pod.volumes.iter().flatten().find(|v| v.name == self.0)?;
         volume.secret.as_ref()?.secret_name.clone()
     }
 
-    /// The file below it that the arguments of a pod name.
+    /// The file below the mount path that the arguments of a pod name.
     fn find_file(self, pod: &PodSpec) -> Option<String> {
         let folder = format!("{}/", self.1);
         let mut words = pod.containers.iter().flat_map(command_line);
@@ -64,8 +64,8 @@ fn command_line(container: &Container) -> impl Iterator<Item = &String> {
     container.command.iter().chain(&container.args).flatten()
 }
 
-/// Whether a pod's volume or argument of this text says which certificates its listeners have: what
-/// [`find_client_tls`] and [`find_backup_tls`] need of it.
+/// Whether the name of a volume or an argument of a pod refers to certificates of its listeners, so that
+/// [`find_client_tls`] and [`find_backup_tls`] need it.
 pub fn is_certificate_reference(text: &str) -> bool {
     [
         CLIENT_CA,
@@ -78,7 +78,7 @@ pub fn is_certificate_reference(text: &str) -> bool {
     .any(|place| text == place.0 || text.contains(&format!("{}/", place.1)))
 }
 
-/// The certificates of etcd's listener for clients in a pod, also when another operator made it. `None` when it has none.
+/// TLS of the client listener of etcd in a pod, also if etcd-druid created the pod. `None` without TLS.
 pub fn find_client_tls(pod: &PodSpec) -> Option<TlsConfig> {
     let client = CLIENT_TLS.find_secret(pod);
     let tls = find_mounted_tls(pod, CLIENT_CA, SERVER_TLS)?;
@@ -91,7 +91,7 @@ pub fn find_client_tls(pod: &PodSpec) -> Option<TlsConfig> {
     })
 }
 
-/// The same of the sidecar's listener; the key of its authorities is told only where the arguments name it.
+/// TLS of the listener of the sidecar in a pod. The CA key is set only if the arguments name the file.
 pub fn find_backup_tls(pod: &PodSpec) -> Option<TlsConfig> {
     find_mounted_tls(pod, BACKUP_CA, BACKUP_SERVER)
 }
@@ -111,7 +111,7 @@ fn find_mounted_tls(pod: &PodSpec, ca: SecretMount, server: SecretMount) -> Opti
     })
 }
 
-/// A volume with the files of a secret.
+/// Volume with the files of a secret.
 pub(crate) fn secret_volume(name: &str, secret: &str) -> Volume {
     Volume {
         name: name.into(),
@@ -124,18 +124,18 @@ pub(crate) fn secret_volume(name: &str, secret: &str) -> Volume {
     }
 }
 
-/// The files of one end of a connection.
+/// Paths of the PEM files of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemFiles {
-    /// Whom to trust.
+    /// CA bundle.
     pub ca: String,
-    /// The certificate to show.
+    /// Certificate.
     pub certificate: String,
-    /// Its key.
+    /// Private key.
     pub key: String,
 }
 
-/// The certificates of one Etcd at this moment.
+/// Certificates of one Etcd in this reconcile.
 #[derive(Clone, Copy, Debug)]
 pub struct PodCertificates<'a> {
     client: Option<ClientSecrets<'a>>,
@@ -144,7 +144,7 @@ pub struct PodCertificates<'a> {
     skip_client_san_verification: Option<bool>,
 }
 
-/// The secrets of a listener.
+/// Secrets of a listener.
 #[derive(Clone, Copy, Debug)]
 struct ListenerSecrets<'a> {
     ca: &'a str,
@@ -152,8 +152,8 @@ struct ListenerSecrets<'a> {
     server: &'a str,
 }
 
-/// The secrets for clients of etcd. Without one for the client, the server's certificate is shown: the listener
-/// asks for one.
+/// Secrets of the client listener of etcd. It requires client certificates, so without a client secret the
+/// server certificate is used.
 #[derive(Clone, Copy, Debug)]
 struct ClientSecrets<'a> {
     listener: ListenerSecrets<'a>,
@@ -161,7 +161,7 @@ struct ClientSecrets<'a> {
 }
 
 impl<'a> PodCertificates<'a> {
-    /// Those of clients and sidecar as the spec has them, those of members as the cluster has them now.
+    /// Client and sidecar TLS from the spec; peer TLS as it is in this reconcile.
     pub fn new(
         client: Option<&'a TlsConfig>,
         peer: Option<&'a PeerTlsConfig>,
@@ -185,7 +185,7 @@ impl<'a> PodCertificates<'a> {
         })
     }
 
-    /// The volumes of a member's pod.
+    /// Volumes of a member pod.
     pub fn volumes(&self) -> Vec<Volume> {
         let mut volumes = Vec::new();
         if let Some(tls) = self.client {
@@ -202,7 +202,7 @@ impl<'a> PodCertificates<'a> {
         volumes
     }
 
-    /// What the container of etcd mounts.
+    /// Mounts of the etcd container.
     pub fn etcd_mounts(&self) -> Vec<VolumeMount> {
         let mut mounts = Vec::new();
         if self.client.is_some() {
@@ -214,20 +214,20 @@ impl<'a> PodCertificates<'a> {
         mounts
     }
 
-    /// What a client of etcd inside the pod mounts.
+    /// Mounts of etcd clients inside the pod.
     pub fn client_mounts(&self) -> Vec<VolumeMount> {
         self.client.map_or_else(Vec::new, |tls| {
             vec![CLIENT_CA.mount(), client_secret_mount(tls).mount()]
         })
     }
 
-    /// What the sidecar mounts for its own listener.
+    /// Mounts of the sidecar for its own listener.
     pub fn backup_mounts(&self) -> Vec<VolumeMount> {
         self.backup
             .map_or_else(Vec::new, |_| vec![BACKUP_CA.mount(), BACKUP_SERVER.mount()])
     }
 
-    /// The files of etcd's listener for clients.
+    /// Files of the client listener of etcd.
     pub fn client_listener_files(&self) -> Option<PemFiles> {
         self.client.map(|tls| PemFiles {
             ca: CLIENT_CA.file(tls.listener.ca_key),
@@ -236,7 +236,7 @@ impl<'a> PodCertificates<'a> {
         })
     }
 
-    /// The files of etcd's listener for members.
+    /// Files of the peer listener of etcd.
     pub fn peer_listener_files(&self) -> Option<PemFiles> {
         self.peer.map(|tls| PemFiles {
             ca: PEER_CA.file(tls.ca_key),
@@ -250,7 +250,7 @@ impl<'a> PodCertificates<'a> {
         self.skip_client_san_verification
     }
 
-    /// The files a client of etcd inside the pod uses.
+    /// Files that etcd clients inside the pod use.
     pub fn client_files(&self) -> Option<PemFiles> {
         self.client.map(|tls| PemFiles {
             ca: CLIENT_CA.file(tls.listener.ca_key),
@@ -259,7 +259,7 @@ impl<'a> PodCertificates<'a> {
         })
     }
 
-    /// The files of the sidecar's listener.
+    /// Files of the listener of the sidecar.
     pub fn backup_listener_files(&self) -> Option<PemFiles> {
         self.backup.map(|tls| PemFiles {
             ca: BACKUP_CA.file(tls.ca_key),
@@ -303,8 +303,8 @@ fn resolve_listener<'a>(
     })
 }
 
-/// The certificates members of a running cluster have, by its objects; also when another operator made them.
-/// `None` when they have none.
+/// TLS between the members of a running cluster, read from its objects, also if etcd-druid created them. `None`
+/// without TLS.
 pub fn find_peer_tls(stateful_set: &StatefulSet, config_map: &ConfigMap) -> Option<PeerTlsConfig> {
     let pod = stateful_set.spec.as_ref()?.template.spec.as_ref()?;
     let (ca, server) = (PEER_CA.find_secret(pod)?, PEER_SERVER.find_secret(pod)?);
@@ -336,7 +336,7 @@ pub fn find_peer_tls(stateful_set: &StatefulSet, config_map: &ConfigMap) -> Opti
     })
 }
 
-/// What of a written configuration says how members are encrypted.
+/// The part of a rendered configuration that describes peer TLS.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct RenderedConfig {

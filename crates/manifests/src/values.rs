@@ -1,4 +1,4 @@
-//! Single values of a spec: the default where there is none, an error with the field's name where it makes no sense.
+//! Single values of a spec: the default if absent, an error with the path of the field if invalid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use mainstay_crds::scalar::DurationString;
 use crate::error::RenderError;
 use crate::quantity;
 
-/// A port.
 pub(crate) fn port_or_default(
     field: &'static str,
     given: Option<i32>,
@@ -25,7 +24,6 @@ pub(crate) fn port_or_default(
     }
 }
 
-/// A number of bytes.
 pub(crate) fn bytes_or_default(
     field: &'static str,
     given: Option<&Quantity>,
@@ -36,7 +34,7 @@ pub(crate) fn bytes_or_default(
     })
 }
 
-/// A length of time, as every flag takes it. One that is shorter than makes sense counts as the shortest that does.
+/// A duration as the programs parse it. A duration below `shortest` is raised to it.
 pub(crate) fn format_span_at_least(
     field: &'static str,
     given: &DurationString,
@@ -48,7 +46,7 @@ pub(crate) fn format_span_at_least(
     Ok(format_duration(duration.max(shortest)))
 }
 
-/// The largest unit that needs no fraction.
+/// The duration in the largest unit that needs no fraction.
 pub(crate) fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     match nanos {
@@ -58,7 +56,7 @@ pub(crate) fn format_duration(duration: Duration) -> String {
     }
 }
 
-/// The resources given, or requests alone.
+/// The given resources, or default requests without limits.
 pub(crate) fn resources_or_default(
     given: Option<&ResourceRequirements>,
     cpu: &str,
@@ -99,11 +97,11 @@ mod tests {
     fn a_port_that_is_none_is_named() {
         assert_eq!(port_or_default("p", None, 2379).unwrap(), 2379);
         assert_eq!(port_or_default("p", Some(1), 2379).unwrap(), 1);
-        for wrong in [0, -1, 65_536] {
-            let error = port_or_default("spec.etcd.clientPort", Some(wrong), 1).unwrap_err();
+        for invalid in [0, -1, 65_536] {
+            let error = port_or_default("spec.etcd.clientPort", Some(invalid), 1).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("spec.etcd.clientPort: {wrong} is no port")
+                format!("spec.etcd.clientPort: port {invalid} must be between 1 and 65535")
             );
         }
     }

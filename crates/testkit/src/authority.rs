@@ -1,13 +1,13 @@
-//! A certificate authority of a test's own.
+//! A certificate authority (CA) for tests.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
 
-/// One that signs.
+/// A self-signed CA with its key.
 pub type CertificateAuthority = CertifiedIssuer<'static, KeyPair>;
 
-/// Makes one of this name.
+/// Creates a CA with this common name.
 pub fn create_ca(name: &str) -> Result<CertificateAuthority, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);

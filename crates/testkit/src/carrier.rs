@@ -1,5 +1,5 @@
-//! Connections that pass through this process, on a thread of their own: a test that waits for a child
-//! process must not hold up what runs between its servers.
+//! Runtime of proxied connections, on its own thread: a test that blocks on a child process must not stall the traffic
+//! between its servers.
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,10 +8,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-/// Bytes taken at a time.
+/// Buffer size in bytes.
 pub(crate) const CHUNK_SIZE: usize = 64 << 10;
 
-/// A thread that carries connections until this is dropped.
+/// A runtime that proxies connections until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ProxyRuntime(Option<Runtime>);
 
@@ -19,10 +19,10 @@ impl ProxyRuntime {
     pub(crate) fn new() -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
-            .thread_name("carrier")
+            .thread_name("proxy")
             .enable_all()
             .build();
-        Self(Some(runtime.expect("a thread to carry connections")))
+        Self(Some(runtime.expect("create the proxy runtime")))
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -32,31 +32,31 @@ impl ProxyRuntime {
     /// Listens on a free loopback port.
     pub(crate) fn listen(&self) -> (TcpListener, SocketAddr) {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener = listener.expect("a free port");
-        let address = listener.local_addr().expect("the address of a listener");
+        let listener = listener.expect("bind a free port");
+        let address = listener.local_addr().expect("address of the listener");
         listener
             .set_nonblocking(true)
-            .expect("a listener that waits");
+            .expect("set the listener non-blocking");
         let _entered = self.runtime().enter();
-        let listener = TcpListener::from_std(listener).expect("a listener of the carrier");
+        let listener = TcpListener::from_std(listener).expect("register the listener");
         (listener, address)
     }
 
     fn runtime(&self) -> &Runtime {
-        self.0.as_ref().expect("a carrier that was not dropped")
+        self.0.as_ref().expect("the runtime exists until drop")
     }
 }
 
 impl Drop for ProxyRuntime {
     fn drop(&mut self) {
-        // Tests end inside another runtime, where waiting for this one is not allowed.
+        // Tests end inside another tokio runtime, where a blocking shutdown would panic.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Passes everything on until one end is closed.
+/// Copies bytes until one end closes.
 pub(crate) async fn forward<R, W>(mut from: R, mut to: W) -> std::io::Result<()>
 where
     R: AsyncRead + Unpin,
@@ -72,9 +72,9 @@ where
     }
 }
 
-/// The address behind an `http://` URL.
+/// Socket address of an `http://` URL.
 pub(crate) fn parse_address(url: &str) -> SocketAddr {
     let text = url.trim_start_matches("http://").trim_end_matches('/');
     text.parse()
-        .unwrap_or_else(|error| panic!("{url} is no address of a server: {error}"))
+        .unwrap_or_else(|error| panic!("invalid server address {url}: {error}"))
 }

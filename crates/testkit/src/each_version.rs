@@ -1,7 +1,7 @@
-//! One test body, a test per etcd version.
+//! Macros that declare one test per etcd version.
 
 /// Declares a test for every [`EtcdRelease`](crate::EtcdRelease), named `<claim>::on_<version>`.
-/// The test's crate needs tokio.
+/// The crate of the test must depend on tokio.
 ///
 /// ```
 /// mainstay_testkit::each_version! {
@@ -17,7 +17,7 @@
 macro_rules! each_version {
     ($(async fn $claim:ident($version:ident) $body:block)+) => {$(
         mod $claim {
-            #[allow(unused_imports, clippy::allow_attributes, reason = "a body may need nothing")]
+            #[allow(unused_imports, clippy::allow_attributes, reason = "a test body may use no import")]
             use super::*;
 
             async fn check($version: $crate::EtcdRelease) $body
@@ -40,8 +40,9 @@ macro_rules! each_version {
     )+};
 }
 
-/// Declares a test for the newest [`EtcdRelease`](crate::EtcdRelease), named `<claim>::on_3_5_new`, and in `<claim>::soak` one
-/// for each other version: for claims that take long and do not depend on the version. The test's crate needs tokio.
+/// Declares a test for the newest [`EtcdRelease`](crate::EtcdVersion), named `<claim>::on_3_5_new`, and one
+/// for each other version in `<claim>::soak`. Use it for slow tests that do not depend on the version. The crate of the
+/// test must depend on tokio.
 ///
 /// ```
 /// mainstay_testkit::newest_version! {
@@ -57,7 +58,7 @@ macro_rules! each_version {
 macro_rules! newest_version {
     ($(async fn $claim:ident($version:ident) $body:block)+) => {$(
         mod $claim {
-            #[allow(unused_imports, clippy::allow_attributes, reason = "a body may need nothing")]
+            #[allow(unused_imports, clippy::allow_attributes, reason = "a test body may use no import")]
             use super::*;
 
             async fn check($version: $crate::EtcdRelease) $body

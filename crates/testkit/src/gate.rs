@@ -1,4 +1,4 @@
-//! A gate before a server that fails on demand: closed, refusing, slow, silent, or cut in the middle.
+//! A fault proxy in front of a server: closed, failing, slow, silent, or cut in the middle of a response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use tokio::sync::watch;
 
 use crate::carrier::{ProxyRuntime, CHUNK_SIZE, parse_address};
 
-/// What the gate does with connections, those that are open already included.
+/// How the proxy treats connections, including open ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// Passes everything on.
+    /// Forwards everything.
     #[default]
     Open,
-    /// Drops connections, old and new.
+    /// Drops existing and new connections.
     Closed,
-    /// Answers every request with this HTTP status; the server never hears of it.
+    /// Answers every request with this HTTP status; the server does not receive it.
     RespondWith(u16),
-    /// Takes connections and never says anything.
+    /// Accepts connections and never responds.
     Unresponsive,
-    /// Passes at most this many bytes per second of what clients send, on each connection.
+    /// Forwards at most this many bytes per second from the client, per connection.
     Slow(u64),
-    /// Drops the first connection on which the server has sent this many bytes since now, and is
-    /// open from then on.
+    /// Drops the first connection on which the server has sent this many bytes since the mode was set, then
+    /// switches to `Open`.
     CutAfter(u64),
 }
 
-/// A gate before a server; gone when dropped.
+/// A fault proxy in front of a server; it stops when dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
     url: String,
@@ -41,38 +41,38 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Stands before the server at this `http://` URL.
+    /// Starts a proxy in front of the server at this `http://` URL.
     pub fn start(server: &str) -> Self {
-        let carrier = ProxyRuntime::new();
-        let (listener, address) = carrier.listen();
+        let runtime = ProxyRuntime::new();
+        let (listener, address) = runtime.listen();
         let mode = watch::Sender::new(ProxyMode::Open);
         let fault_count = Arc::new(AtomicU64::new(0));
-        let passage = FaultProxyServer {
+        let server_task = FaultProxyServer {
             server: parse_address(server),
             mode: mode.clone(),
             fault_count: Arc::clone(&fault_count),
         };
-        carrier.spawn(passage.serve(listener));
+        runtime.spawn(server_task.serve(listener));
         Self {
             url: format!("http://{address}"),
             mode,
             fault_count,
-            _runtime: carrier,
+            _runtime: runtime,
         }
     }
 
-    /// Where clients connect.
+    /// URL for clients.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Behaves like this from now on.
+    /// Switches the mode.
     pub fn set_mode(&self, mode: ProxyMode) {
         self.mode.send_replace(mode);
     }
 
-    /// How many connections were dropped, refused or ignored. A fault that never struck was not
-    /// survived.
+    /// Number of connections that were dropped, failed or ignored. Tests check it to be sure that the fault
+    /// occurred.
     pub fn fault_count(&self) -> u64 {
         self.fault_count.load(Ordering::SeqCst)
     }
@@ -88,9 +88,9 @@ struct FaultProxyServer {
 impl FaultProxyServer {
     async fn serve(self, listener: TcpListener) {
         while let Ok((stream, _)) = listener.accept().await {
-            let passage = self.clone();
-            // A connection that breaks is for its ends to notice.
-            tokio::spawn(async move { passage.handle_connection(stream).await.ok() });
+            let server_task = self.clone();
+            // Both ends of a broken connection notice it themselves.
+            tokio::spawn(async move { server_task.handle_connection(stream).await.ok() });
         }
     }
 
@@ -130,12 +130,12 @@ impl FaultProxyServer {
         let mut piece = vec![0; CHUNK_SIZE];
         loop {
             let mode = *self.mode.borrow();
-            // Small pieces, so that a slow connection is slow and not stop and go.
-            let most = match mode {
+            // Small pieces make a slow connection steady instead of bursty.
+            let limit = match mode {
                 ProxyMode::Slow(rate) => usize::try_from(rate / 10).unwrap_or(CHUNK_SIZE).clamp(1, CHUNK_SIZE),
                 _ => CHUNK_SIZE,
             };
-            let length = from.read(&mut piece[..most]).await?;
+            let length = from.read(&mut piece[..limit]).await?;
             if length == 0 {
                 return to.shutdown().await;
             }
@@ -160,13 +160,14 @@ impl FaultProxyServer {
             if length == 0 {
                 return to.shutdown().await;
             }
+            // `CutAfter` counts from the moment at which the mode is set.
             if mode.has_changed().unwrap_or(false) {
                 mode.mark_unchanged();
                 passed = 0;
             }
             passed += length as u64;
-            if let ProxyMode::CutAfter(most) = *self.mode.borrow()
-                && passed >= most
+            if let ProxyMode::CutAfter(limit) = *self.mode.borrow()
+                && passed >= limit
             {
                 break;
             }
@@ -183,19 +184,19 @@ impl FaultProxyServer {
 
     async fn wait_until_changed(&self, now: ProxyMode) {
         let mut mode = self.mode.subscribe();
-        // The sender lives as long as this passage.
+        // `self` holds the sender, so the channel stays open.
         mode.wait_for(|mode| *mode != now).await.ok();
     }
 
     async fn wait_until_closed(&self) {
         let mut mode = self.mode.subscribe();
-        let is_shut = |mode: &ProxyMode| {
+        let is_closed = |mode: &ProxyMode| {
             matches!(
                 mode,
                 ProxyMode::Closed | ProxyMode::RespondWith(_) | ProxyMode::Unresponsive
             )
         };
-        mode.wait_for(is_shut).await.ok();
+        mode.wait_for(is_closed).await.ok();
     }
 }
 
@@ -208,10 +209,10 @@ async fn respond_with_status(mut stream: TcpStream, status: u16) -> std::io::Res
         }
     }
     let text =
-        format!("HTTP/1.1 {status} Spoiled\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        format!("HTTP/1.1 {status} Fault\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     stream.write_all(text.as_bytes()).await?;
     stream.shutdown().await?;
-    // What was sent behind the head is read, or the answer would be lost in a reset.
+    // Read the rest of the request: closing with unread data sends a reset, which discards the response.
     let mut rest = vec![0; CHUNK_SIZE];
     while stream.read(&mut rest).await? > 0 {}
     Ok(())

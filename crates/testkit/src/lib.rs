@@ -1,29 +1,28 @@
-//! Real etcd servers, the loads that fill them and the backups taken of them, and real Kubernetes API
-//! servers, for tests.
+//! Real etcd servers, loads and backups for them, and real Kubernetes API servers, for tests.
 //!
 //! ```text
 //! binaries (make setup) → Etcd | EtcdCluster ← Load (seeded)
 //!                              │
-//!                              ├→ questions: HashKV, keys at a revision, leases, snapshot
+//!                              ├→ queries: HashKV, keys at a revision, leases, snapshot
 //!                              ├→ Recorder → <dir>/<prefix>/v2/{Full,Incr}-…
 //!                              ├→ SidecarProcess → the same, by the program under test
 //!                              └→ ApiServer (kube-apiserver, controllers) → clients, namespaces
-//! Gate: before any server, closed or slow on demand; wires between members, to be cut
+//! FaultProxy: in front of any server, closed or slow on demand; proxies between members that can be cut
 //! ```
 //!
-//! **Comes in**: a version, options, a seed. **Goes out**: a live server, and what it answered,
-//! as plain comparable values; or a bucket in the peer's layout, written by code that shares
-//! nothing with the crates under test, so that it can disagree with them.
+//! A test passes a version, options and a seed. It gets a live server and its answers as plain comparable values, or a
+//! bucket in the layout of etcd-backup-restore. The code that writes the bucket shares nothing with the crates under
+//! test, so that it can disagree with them.
 //!
-//! **Holds**: a server dies with the value that owns it; two tests never share a port or a
-//! directory; the same seed makes the same history. **Does not do**: return errors. A
-//! fixture that cannot be made fails the test that asked for it, with a sentence that says why.
+//! **Invariants**: a server is killed when its owner is dropped. Two tests never share a port or a directory. The same
+//! seed produces the same history. The crate returns no errors: a fixture that cannot be created fails the test with a
+//! message that says why.
 //!
-//! A dependency of tests only.
+//! Use it as a dev-dependency only.
 #![expect(
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a fixture that cannot be made fails the test that asked for it"
+    reason = "a fixture that cannot be created fails the test"
 )]
 
 pub mod authority;

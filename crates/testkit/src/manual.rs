@@ -1,25 +1,25 @@
-//! Manual pages are those of the program: written from its command line, and compared with what is committed.
+//! Compares committed manual pages with the command line of a program.
 
 use std::fs;
 use std::path::Path;
 
 use clap::Command;
 
-/// Compares the pages below `folder` with those of a program: its own and one per verb. With `MAINSTAY_UPDATE_MANUAL` set
-/// they are written anew.
+/// Compares the pages below `folder` with those of a program: its own and one per subcommand. If
+/// `MAINSTAY_UPDATE_MANUAL` is set, the pages are regenerated.
 ///
 /// # Panics
-/// When a page is stale.
+/// If a page is out of date.
 pub fn assert_man_pages(folder: &Path, command: Command) {
     let update = std::env::var_os("MAINSTAY_UPDATE_MANUAL").is_some();
     for (name, text) in render_pages(command) {
         let path = folder.join(&name);
         if update {
-            fs::create_dir_all(folder).expect("make the folder of the manual");
-            fs::write(&path, &text).expect("write a page of the manual");
+            fs::create_dir_all(folder).expect("create the directory of the manual");
+            fs::write(&path, &text).expect("write a manual page");
         }
         let found = fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == text, "docs/man/{name} is stale: run `make manual`");
+        assert!(found == text, "docs/man/{name} is out of date: run `make manual`");
     }
 }
 
@@ -43,7 +43,7 @@ fn render_page(command: &Command, name: &str) -> (String, String) {
         .title(name)
         .date("")
         .render(&mut bytes)
-        .expect("render a page of the manual");
-    let text = String::from_utf8(bytes).expect("a page of the manual is text");
+        .expect("render a manual page");
+    let text = String::from_utf8(bytes).expect("a manual page is UTF-8");
     (format!("{name}.1"), text)
 }

@@ -1,8 +1,8 @@
-//! Where `make setup` put things, by the rule of `tests/env/setup.sh`.
+//! Directories of the binaries that `make setup` installs, as `tests/env/setup.sh` defines them.
 
 use std::path::PathBuf;
 
-/// The cache all servers are kept in.
+/// Cache directory of all binaries.
 pub fn cache_dir() -> Option<PathBuf> {
     env_path("MAINSTAY_CACHE").or_else(|| {
         let caches = env_path("XDG_CACHE_HOME")
@@ -11,7 +11,7 @@ pub fn cache_dir() -> Option<PathBuf> {
     })
 }
 
-/// A path a variable names; an empty one names none.
+/// Path in an environment variable; `None` if it is unset or empty.
 pub fn env_path(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable)
         .filter(|value| !value.is_empty())

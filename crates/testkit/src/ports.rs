@@ -1,28 +1,29 @@
-//! Ports of the loopback address that are this process's alone until it ends.
+//! Loopback ports that belong to this process until it exits.
 //!
-//! A port that was free a moment ago may be somebody else's by now: another test's, or that of an outgoing connection,
-//! whose ports the system picks itself, from 32768 on. So ports come from below, in blocks, and whoever holds the lock of a
-//! block has its ports.
+//! A port that was free a moment ago can be taken by another test or by an outgoing connection, for which the kernel picks
+//! ports from 32768 on. Therefore ports are allocated below that range in blocks, and a process owns a block while it
+//! holds its lock file.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Above what is well known and what Kubernetes uses itself, below what it gives to services.
+/// Above the well-known ports and those of Kubernetes, below the `NodePort` range (30000).
 const FIRST_PORT: u16 = 11_000;
 const BLOCK_SIZE: u16 = 64;
+// 11000 + 290 * 64 stays below 30000.
 const BLOCK_COUNT: u16 = 290;
 
 #[derive(Debug)]
 struct PortBlock {
-    /// Locked until the process ends.
+    /// Locked until the process exits.
     _lock: File,
     remaining: std::ops::Range<u16>,
 }
 
 static ACQUIRED_BLOCKS: Mutex<Vec<PortBlock>> = Mutex::new(Vec::new());
 
-/// A port nobody listens on, and nobody else is given.
+/// A port that is unused and is allocated only once.
 pub fn free_port() -> u16 {
     let mut taken = ACQUIRED_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -35,7 +36,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// So many of them.
+/// `N` free ports.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     [(); N].map(|()| free_port())
 }
@@ -45,22 +46,22 @@ fn is_free(port: u16) -> bool {
 }
 
 impl PortBlock {
-    /// The first block nobody has, beginning where this process is likely to be alone.
+    /// Locks the first free block, starting at one derived from the process ID to avoid contention.
     fn acquire() -> Self {
         let folder = std::env::temp_dir().join("etcd-mainstay-ports");
-        fs::create_dir_all(&folder).expect("a folder for locks");
+        fs::create_dir_all(&folder).expect("create the directory of lock files");
         let begin = u16::try_from(std::process::id() % u32::from(BLOCK_COUNT)).unwrap_or_default();
         (0..BLOCK_COUNT)
             .map(|n| (begin + n) % BLOCK_COUNT)
             .find_map(|number| {
-                let lock = File::create(folder.join(number.to_string())).ok()?; // may be another user's
+                let lock = File::create(folder.join(number.to_string())).ok()?; // the file may belong to another user
                 let first = FIRST_PORT + number * BLOCK_SIZE;
                 lock.try_lock().is_ok().then_some(Self {
                     _lock: lock,
                     remaining: first..first + BLOCK_SIZE,
                 })
             })
-            .expect("a block of ports nobody has")
+            .expect("a free block of ports")
     }
 }
 

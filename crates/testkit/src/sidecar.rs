@@ -1,4 +1,4 @@
-//! The sidecar as people run it: the program, beside a member, asked over HTTP.
+//! A sidecar process next to a member, used over HTTP as in production.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use tokio::time::sleep;
 
 use crate::etcd::{free_url, signal_process};
 
-/// How long the program may take to answer on a loaded machine.
+/// Time limit until the program responds on a loaded machine.
 const START_DEADLINE: Duration = Duration::from_mins(2);
-/// It stores what it has before it ends, and waits for etcd.
+/// Before it exits, the sidecar stores pending changes and waits for etcd.
 const STOP_DEADLINE: Duration = Duration::from_mins(2);
-/// Snapshots on demand are answered when they are stored.
+/// A request for an on-demand snapshot returns after the snapshot is stored.
 const ANSWER_DEADLINE: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Lines of the log shown when a test fails.
+/// Number of log lines printed when a test fails.
 const LOG_TAIL_LINES: usize = 150;
 
-/// How a sidecar is started.
+/// Options of a sidecar process.
 #[derive(Clone, Debug, Default)]
 pub struct SidecarOptions {
     flags: Vec<String>,
@@ -31,7 +31,7 @@ pub struct SidecarOptions {
 }
 
 impl SidecarOptions {
-    /// Beside the member at this client URL, and nothing else.
+    /// Options for a sidecar of the member at this client URL, without a store.
     pub fn for_member(client_url: &str) -> Self {
         Self::default()
             .flag("endpoints", client_url)
@@ -39,7 +39,7 @@ impl SidecarOptions {
             .flag("log-format", "text")
     }
 
-    /// A flag, without its dashes. The last of the same name counts.
+    /// Sets a flag, without its dashes. The last value of a flag counts.
     #[must_use]
     pub fn flag(mut self, flag: &str, value: &str) -> Self {
         let prefix = format!("--{flag}=");
@@ -48,14 +48,14 @@ impl SidecarOptions {
         self
     }
 
-    /// Several flags.
+    /// Sets several flags.
     #[must_use]
     pub fn flags(self, flags: &[(&str, &str)]) -> Self {
         let add = |options: Self, (flag, value): &(&str, &str)| options.flag(flag, value);
         flags.iter().fold(self, add)
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.into(), value.into()));
@@ -63,7 +63,7 @@ impl SidecarOptions {
     }
 }
 
-/// A running sidecar. Dropping it kills the process; if the test fails, the end of its log is shown.
+/// A running sidecar. Dropping it kills the process; if the test fails, the end of the log is printed.
 #[derive(Debug)]
 pub struct SidecarProcess {
     options: SidecarOptions,
@@ -74,10 +74,10 @@ pub struct SidecarProcess {
 }
 
 impl SidecarProcess {
-    /// Starts a sidecar and waits until it answers.
+    /// Starts a sidecar and waits until it responds.
     ///
     /// # Panics
-    /// With its log when it does not come up.
+    /// If it does not start, with its log.
     pub async fn start(options: SidecarOptions) -> Self {
         let http = reqwest::Client::builder().timeout(ANSWER_DEADLINE).build();
         let mut sidecar = Self {
@@ -91,24 +91,24 @@ impl SidecarProcess {
         sidecar
     }
 
-    /// Starts one that was stopped or killed again.
+    /// Starts a stopped or killed sidecar again.
     ///
     /// # Panics
-    /// With its log when it does not come up, and when it already runs.
+    /// If it does not start, with its log, or if it is already running.
     pub async fn restart(&mut self) {
-        assert!(self.child.is_none(), "the sidecar runs already");
+        assert!(self.child.is_none(), "the sidecar is already running");
         for _ in 0..5 {
             self.launch();
             if self.wait_until_ready().await {
                 return;
             }
-            // Between choosing a port and using it somebody else was faster: choose again.
+            // Another process took the port between allocation and use: retry with a new port.
             self.kill();
         }
-        panic!("the sidecar does not come up; its log:\n{}", self.read_log());
+        panic!("the sidecar did not start; log:\n{}", self.read_log());
     }
 
-    /// Unless a test names one, there is no data directory.
+    /// Unless a test sets a data directory, the flag names one that does not exist.
     fn default_data_dir_flag(&self) -> Option<String> {
         let is_named = |flag: &String| flag.starts_with("--data-dir=");
         let none = self.temp_dir.path().join("none");
@@ -126,6 +126,7 @@ impl SidecarProcess {
         let log = log.expect("open the log of the sidecar");
         let child = Command::new(sidecar_binary())
             .env_clear()
+            // A `Local` store is below `HOME`.
             .env("HOME", self.temp_dir.path())
             .envs(
                 self.options
@@ -143,7 +144,7 @@ impl SidecarProcess {
         self.child = Some(child.unwrap_or_else(|error| panic!("start the sidecar: {error}")));
     }
 
-    /// `false` when it has ended because of its port.
+    /// `false` if the process exited because its port was taken.
     async fn wait_until_ready(&mut self) -> bool {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
@@ -151,7 +152,7 @@ impl SidecarProcess {
                 let log = self.read_log();
                 assert!(
                     log.contains("ddress already in use"),
-                    "the sidecar ended with {status}; its log:\n{log}"
+                    "the sidecar exited with {status}; log:\n{log}"
                 );
                 return false;
             }
@@ -160,53 +161,53 @@ impl SidecarProcess {
             }
             assert!(
                 Instant::now() < deadline,
-                "the sidecar does not answer; its log:\n{}",
+                "the sidecar does not respond; log:\n{}",
                 self.read_log()
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// What it says of itself.
+    /// Body of `/status`.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the sidecar does not respond.
     pub async fn status(&self) -> Value {
         let status = self.try_status().await;
-        status.unwrap_or_else(|| panic!("the sidecar at {} does not answer", self.url))
+        status.unwrap_or_else(|| panic!("the sidecar at {} does not respond", self.url))
     }
 
-    /// What it says of itself; `None` when it does not answer.
+    /// Body of `/status`; `None` if the sidecar does not respond.
     pub async fn try_status(&self) -> Option<Value> {
-        let answer = self.http.get(format!("{}/status", self.url));
-        let answer = answer.timeout(Duration::from_secs(5)).send().await.ok()?;
-        answer.json().await.ok()
+        let response = self.http.get(format!("{}/status", self.url));
+        let response = response.timeout(Duration::from_secs(5)).send().await.ok()?;
+        response.json().await.ok()
     }
 
-    /// Whether it says that it leads.
+    /// Whether the sidecar reports that it is the leader.
     pub async fn is_leader(&self) -> bool {
         let status = self.try_status().await;
         status.is_some_and(|status| status["standing"] == "leader")
     }
 
-    /// Asks for something that takes a snapshot; status and body of the answer.
+    /// Sends a request that takes a snapshot; returns status and body of the response.
     pub async fn request(&self, path: &str) -> (u16, Value) {
-        let answer = self.http.get(format!("{}{path}", self.url)).send().await;
-        let answer = answer.unwrap_or_else(|error| panic!("ask the sidecar for {path}: {error}"));
-        let status = answer.status().as_u16();
-        (status, answer.json().await.unwrap_or_default())
+        let response = self.http.get(format!("{}{path}", self.url)).send().await;
+        let response = response.unwrap_or_else(|error| panic!("GET {path} from the sidecar: {error}"));
+        let status = response.status().as_u16();
+        (status, response.json().await.unwrap_or_default())
     }
 
-    /// One series of its metrics that counts, labels and all; zero when there is none.
+    /// Value of one series with its labels; zero if it does not exist.
     pub async fn read_metric(&self, series: &str) -> u64 {
         let text = self.fetch_metrics().await;
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.map_or(0, |value| value.parse().expect("a whole number"))
+        line.map_or(0, |value| value.parse().expect("the metric is an integer"))
     }
 
-    /// A counter of its metrics over all its labels.
+    /// Sum of a counter over all labels.
     pub async fn sum_metric(&self, name: &str) -> u64 {
         let text = self.fetch_metrics().await;
         let of_name = |line: &str| {
@@ -218,15 +219,15 @@ impl SidecarProcess {
     }
 
     async fn fetch_metrics(&self) -> String {
-        let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
-        let text = answer.expect("the metrics of the sidecar").text().await;
+        let response = self.http.get(format!("{}/metrics", self.url)).send().await;
+        let text = response.expect("the metrics of the sidecar").text().await;
         text.expect("the metrics of the sidecar")
     }
 
-    /// Ends it in order (SIGTERM) and waits for it.
+    /// Stops the sidecar gracefully (SIGTERM) and waits until it exits.
     ///
     /// # Panics
-    /// When it does not run, or does not leave.
+    /// If it is not running or does not exit.
     pub async fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + STOP_DEADLINE;
@@ -235,39 +236,39 @@ impl SidecarProcess {
                 self.child = None;
                 return status;
             }
-            assert!(Instant::now() < deadline, "the sidecar ignores SIGTERM");
+            assert!(Instant::now() < deadline, "the sidecar did not exit after SIGTERM");
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Ends it at once (SIGKILL).
+    /// Kills the sidecar (SIGKILL).
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Fails only when the process is gone already, which is what was wanted.
+            // Fails only if the process has already exited.
             child.kill().ok();
             child.wait().ok();
         }
     }
 
-    /// Stops the process without ending it (SIGSTOP).
+    /// Pauses the process (SIGSTOP).
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a paused process go on (SIGCONT).
+    /// Resumes a paused process (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Whether the process runs; one that ended by itself does not.
+    /// Whether the process is running; `false` if it exited by itself.
     pub fn is_running(&mut self) -> bool {
         self.child.is_some() && self.exit_status().is_none()
     }
 
-    /// The process.
+    /// Process ID.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If the sidecar is not running.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("a running sidecar").id()
     }
@@ -278,15 +279,15 @@ impl SidecarProcess {
 
     fn exit_status(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
-        child.try_wait().expect("ask for the state of the sidecar")
+        child.try_wait().expect("read the state of the sidecar")
     }
 
-    /// Where it answers.
+    /// URL of the HTTP server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// All it wrote, over all its starts.
+    /// Log of all starts.
     pub fn read_log(&self) -> String {
         fs::read(self.log_path())
             .map(|text| String::from_utf8_lossy(&text).into_owned())
@@ -310,7 +311,7 @@ impl Drop for SidecarProcess {
     }
 }
 
-/// The program: the one `MAINSTAY_SIDECAR` names, or the one built beside the test.
+/// Path of the program: from `MAINSTAY_SIDECAR`, or built next to the test.
 fn sidecar_binary() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -318,14 +319,14 @@ fn sidecar_binary() -> &'static Path {
         let path = named.map_or_else(default_binary_path, PathBuf::from);
         assert!(
             path.is_file(),
-            "{} is not there: run `make test-live`, or `cargo build -p mainstay-sidecar` first",
+            "{} does not exist: run `make test-live`, or `cargo build -p mainstay-sidecar` first",
             path.display()
         );
         path
     })
 }
 
-/// Tests are built into `deps`, programs one level above it.
+/// Cargo builds tests into `deps` and programs one level above it.
 fn default_binary_path() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let programs = test.ancestors().nth(2).expect("a directory of programs");

@@ -1,4 +1,4 @@
-//! Writes `crds/yaml/*.yaml` and `docs/api.md` below a directory, by default this repository.
+//! Writes `crds/yaml/*.yaml` and `docs/api.md` below a directory; default: this repository.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -10,7 +10,7 @@ fn main() -> anyhow::Result<()> {
     let root = PathBuf::from(env::args_os().nth(1).unwrap_or_else(|| repository.into()));
     for file in mainstay_crds::generated::generate_files() {
         let path = root.join(&file.path);
-        let parent = path.parent().context("a generated file has a directory")?;
+        let parent = path.parent().context("generated file has no parent directory")?;
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
         fs::write(&path, file.text).with_context(|| format!("write {}", path.display()))?;
     }

@@ -1,7 +1,7 @@
-//! `spec.mainstay`: what this system can do beyond etcd-druid.
+//! `spec.mainstay`: features that etcd-druid does not have.
 //!
-//! Everything of ours in the spec is below this one field, so no field etcd-druid may grow can collide
-//! with it, and a resource without it means to both systems the same.
+//! All additions to the spec are below this one field. They cannot collide with a future field of etcd-druid, and an
+//! Etcd without it means the same to both controllers.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
@@ -9,97 +9,97 @@ use serde::{Deserialize, Serialize};
 
 use crate::scalar::CronSchedule;
 
-/// Annotation of an Etcd that approves the recovery its `RecoveryRequired` condition describes. Its value
-/// is the identifier in `status.mainstay.recovery.id`: an approval is for one incident, and never
-/// outlives it.
+/// Annotation of an Etcd that approves the recovery which its `RecoveryRequired` condition describes. Its value
+/// is the identifier in `status.mainstay.recovery.id`, so an approval is valid for one incident only.
 pub const APPROVE_RECOVERY: &str = "etcd-mainstay.io/approve-recovery";
 
-/// What etcd-mainstay can do beyond etcd-druid.
+/// Features of etcd-mainstay that etcd-druid does not have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MainstaySpec {
-    /// What may be done about lost data without asking.
+    /// Recovery from data loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryPolicy>,
-    /// When deltas are folded into a new full snapshot, besides the number of changes in
+    /// Additional triggers of backup compaction, besides the event thresholds in
     /// `spec.backup.snapshotCompaction`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compaction: Option<CompactionTriggers>,
-    /// Rehearsals of a restore: a Job restores a backup into a scratch volume, without an etcd, and compares
-    /// it with what the cluster held.
+    /// Restore drills: a Job restores a backup into a scratch volume, without starting etcd, and compares the
+    /// result with what the cluster contained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_drill: Option<RestoreDrill>,
-    /// What happens to volumes.
+    /// Handling of the volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StoragePolicy>,
 }
 
-/// What may be done about lost data without asking.
+/// Recovery from data loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecoveryPolicy {
-    /// What the controller does once loss is proven, by the verdict of a member's own check or by the
-    /// absence of its volume; silence proves nothing. Default: `Approve`. A lost minority is replaced
-    /// from the other members in every mode. A change takes effect at once.
+    /// Whether the controller recovers from data loss by itself or waits for a user. It acts only when the loss
+    /// is proven: the data check of a member reports it, or the volume of a member is missing. An unreachable
+    /// member is no proof. Default: `Approve`. In every mode, the controller replaces a lost minority of
+    /// members from the other members. A change takes effect at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<RecoveryMode>,
 }
 
-/// Who decides on a recovery that may lose data.
+/// Who decides on a recovery that can lose data.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, PartialOrd, Ord,
 )]
 pub enum RecoveryMode {
-    /// The controller: it restores a lost single member and a lost quorum by itself.
+    /// The controller restores a lost single-member cluster and a lost quorum by itself.
     Automatic,
-    /// The controller for a single member, whose only other copy is the backup. A person for a lost
-    /// quorum: the controller says what it would do and waits for the annotation
+    /// The controller restores a single-member cluster by itself, because the backup is the only other copy.
+    /// For a lost quorum it reports what it would do and waits for the annotation
     /// `etcd-mainstay.io/approve-recovery`.
     #[default]
     Approve,
-    /// A person, always: nothing is restored but by an `EtcdOpsTask`.
+    /// The controller restores nothing. A user creates an `EtcdOpsTask`.
     Manual,
 }
 
-/// When deltas are folded into a new full snapshot.
+/// Additional triggers of backup compaction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionTriggers {
-    /// How many bytes of deltas may pile up since the last full snapshot before a Job starts: a bound on
-    /// what a restore has to read. Default: that of the controller.
+    /// Size of the delta snapshots since the last full snapshot that starts a compaction Job. It limits how
+    /// much data a restore has to read. Default: the setting of the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_threshold: Option<Quantity>,
-    /// When a Job starts whatever has piled up. Default: never.
+    /// When a compaction Job starts, regardless of the thresholds. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<CronSchedule>,
 }
 
-/// Rehearsals of a restore.
+/// Restore drills.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreDrill {
-    /// When to rehearse. Default: never. The newest backup is tried, now and then an older one; the condition
-    /// `LastRestoreDrillSucceeded` tells the outcome.
+    /// When a restore drill runs. Default: never. Most drills restore the newest backup, some an older one. The
+    /// condition `LastRestoreDrillSucceeded` reports the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<CronSchedule>,
 }
 
-/// What happens to volumes.
+/// Handling of the volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoragePolicy {
-    /// What a raised `spec.storageCapacity` does to volumes that exist. Default: `Expand`.
+    /// What happens to existing volumes when `spec.storageCapacity` is raised. Default: `Expand`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<VolumeGrowth>,
 }
 
-/// What a raised `storageCapacity` does to volumes that exist.
+/// What happens to existing volumes when `spec.storageCapacity` is raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum VolumeGrowth {
-    /// They are expanded, without stopping a member. A storage class that cannot expand is reported in
-    /// the condition `DataVolumesReady`.
+    /// Existing volumes are expanded without stopping a member. If the storage class does not support
+    /// expansion, the condition `DataVolumesReady` reports it.
     #[default]
     Expand,
-    /// They stay; only volumes of new members have the new size.
+    /// Existing volumes keep their size; only volumes of new members get the new size.
     Keep,
 }

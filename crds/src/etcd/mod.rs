@@ -1,13 +1,13 @@
 //! `Etcd`: one etcd cluster.
 //!
 //! ```text
-//! spec   ─ server ─ how etcd runs          status ─ conditions, members, operation, errors
-//!        ─ backup ─ how it is backed up           ─ mainstay: what is ours
-//!        ─ mainstay: what is ours
+//! spec   ─ server ─ etcd settings          status ─ conditions, members, operation, errors
+//!        ─ backup ─ backup settings               ─ mainstay: additions of etcd-mainstay
+//!        ─ mainstay: additions of etcd-mainstay
 //! ```
 //!
-//! **Holds**: nothing in it has a schema default; a stored Etcd stays as its author wrote it, and
-//! defaults are applied where they are used.
+//! **Invariant**: no field has a schema default. A stored Etcd stays as its author wrote it, and the controller
+//! applies defaults where it uses a value.
 
 mod backup;
 mod mainstay;
@@ -40,7 +40,7 @@ pub use status::{
     MemberRole, MemberState, ObjectReference, RecoveryPhase, RecoveryStatus,
 };
 
-/// What an etcd cluster should be.
+/// Desired state of an etcd cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "druid.gardener.cloud",
@@ -49,7 +49,7 @@ pub use status::{
     plural = "etcds",
     namespaced,
     crates(kube_core = "::kube_core"),
-    doc = "An etcd cluster: how it runs, how it is backed up, and how it is doing.",
+    doc = "An etcd cluster and its backups.",
     derive = "PartialEq",
     status = "EtcdStatus",
     scale(
@@ -69,71 +69,71 @@ pub use status::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdSpec {
-    /// Put in front of the name of every member: `<prefix>-<pod>` instead of `<pod>`. Default: none.
-    /// It can neither be added, changed nor removed later.
+    /// Prefix of every member name: members are called `<prefix>-<pod>` instead of `<pod>`. Default: no prefix.
+    /// Immutable: it cannot be added, changed or removed after creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63), regex(pattern = NAME_PATTERN))]
     pub member_name_prefix: Option<String>,
-    /// Accepted and ignored: the controller chooses the selector of the pods. Deprecated.
+    /// Deprecated and ignored: the controller chooses the pod selector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub selector: Option<LabelSelector>,
-    /// Labels of the pods. Where one has the name of a label the controller sets, the controller's
-    /// stands. Changing them restarts the members one at a time.
+    /// Labels of the pods. If a key is also set by the controller, the controller's value wins. Changing labels
+    /// restarts the members one at a time.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the pods. Changing them restarts the members one at a time.
+    /// Annotations of the pods. Changing annotations restarts the members one at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// How etcd runs. `{}` is enough. Unless a field says otherwise, changing it restarts the members one
-    /// at a time.
+    /// Settings of etcd. `{}` selects all defaults. Unless a field says otherwise, a change restarts the
+    /// members one at a time.
     pub etcd: EtcdConfig,
-    /// How etcd is backed up. `{}` means: not at all. Unless a field says otherwise, changing it restarts
-    /// the members one at a time.
+    /// Settings of the backup. `{}` disables backups. Unless a field says otherwise, a change restarts the
+    /// members one at a time.
     pub backup: BackupSpec,
-    /// Settings of etcd that its backup has to know too.
+    /// Settings that both etcd and the backup sidecar use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_config: Option<SharedConfig>,
-    /// Where the pods may run. Both fields go into the pods as they are; changing them restarts the
-    /// members one at a time.
+    /// Scheduling constraints of the pods, copied into the pods unchanged. A change restarts the members one at
+    /// a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_constraints: Option<SchedulingConstraints>,
-    /// How many members the cluster has. Use an odd number: an even one survives no more failures
-    /// than the odd number below it. Members are added one at a time as learners, and removed one at
-    /// a time, as long as the others have a quorum. `0` hibernates the cluster: a last snapshot is taken,
-    /// the pods go, the volumes stay.
+    /// Number of members. Use an odd number: an even number tolerates no more failures than the odd number
+    /// below it. The controller adds members one at a time as learners. It removes members one at a time, while
+    /// the remaining members have quorum. `0` hibernates the cluster: the controller takes a last snapshot,
+    /// deletes the pods and keeps the volumes.
     pub replicas: i32,
-    /// Priority class of the pods. Default: none. Changing it restarts the members one at a time.
+    /// Priority class of the pods. Default: none. A change restarts the members one at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// Storage class of the volumes. Default: that of the cluster. It can neither be added, changed
-    /// nor removed later.
+    /// Storage class of the volumes. Default: the default storage class of the Kubernetes cluster. Immutable:
+    /// it cannot be added, changed or removed after creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class: Option<String>,
-    /// Size of each member's volume. Default: `16Gi`. A larger value grows the volumes where their
-    /// storage class can; a smaller one is reported and changes nothing.
+    /// Size of each member's volume. Default: `16Gi`. Raising it expands the existing volumes if their storage
+    /// class supports expansion. A smaller value changes nothing and is reported in a condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_capacity: Option<Quantity>,
-    /// Name of the claim template of the volumes: claims are called `<template>-<pod>`. Default: the
-    /// name of the Etcd. It can neither be added, changed nor removed later.
+    /// Name of the volume claim template; PVCs are called `<template>-<pod>`. Default: the name of the Etcd.
+    /// Immutable: it cannot be added, changed or removed after creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_claim_template: Option<String>,
-    /// Whether the containers run as user 0 instead of 65532. Default: false. For volumes that only
-    /// root can write; pods that do so are refused in namespaces with restricted pod security.
+    /// Run the containers as user 0 instead of 65532. Default: false. Set it for volumes that only root can
+    /// write. Namespaces that enforce the restricted Pod Security Standard reject such pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as_root: Option<bool>,
-    /// Addresses of members that somebody else runs, as etcd-druid 0.38 has them. Accepted, so that
-    /// nothing is lost on the way through this version; such a cluster is left alone and a condition
-    /// says so.
+    /// Addresses of members that another system runs, as etcd-druid 0.38 defines them. The field is accepted,
+    /// so that it is not lost, but not supported: the controller does not reconcile such a cluster and reports
+    /// that in a condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub externally_managed_member_addresses: Option<Vec<String>>,
-    /// What etcd-mainstay can do beyond etcd-druid. All of it is optional, and changing it restarts no
+    /// Features of etcd-mainstay that etcd-druid does not have. Every field is optional. A change restarts no
     /// member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mainstay: Option<MainstaySpec>,
 }
 
 impl EtcdSpec {
-    /// What may be done about lost data without asking.
+    /// `spec.mainstay.recovery.mode`, or its default.
     pub fn recovery_mode(&self) -> RecoveryMode {
         self.mainstay
             .as_ref()
@@ -142,7 +142,7 @@ impl EtcdSpec {
             .unwrap_or_default()
     }
 
-    /// What a raised `storageCapacity` does.
+    /// `spec.mainstay.storage.growth`, or its default.
     pub fn volume_growth(&self) -> VolumeGrowth {
         self.mainstay
             .as_ref()
@@ -155,38 +155,38 @@ impl EtcdSpec {
 /// Lower-case letters, digits and inner dashes.
 pub const NAME_PATTERN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
-/// How etcd forgets old revisions.
+/// How etcd compacts its revision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompactionMode {
-    /// Revisions older than a length of time.
+    /// Keep the revisions of a period of time.
     Periodic,
-    /// All but a number of revisions.
+    /// Keep a number of revisions.
     Revision,
 }
 
-/// Settings of etcd that its backup has to know too.
+/// Settings that both etcd and the backup sidecar use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedConfig {
-    /// How etcd forgets old revisions. Default: `periodic`. Changing it restarts the members one at
-    /// a time.
+    /// How etcd compacts its revision history. Default: `periodic`. A change restarts the members one at a
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_compaction_mode: Option<CompactionMode>,
-    /// How much history is kept: a length of time (`30m`) or, in the mode `revision`, a number of
-    /// revisions. Default: `30m`. Changing it restarts the members one at a time.
+    /// How much revision history etcd keeps: a duration such as `30m`, or a number of revisions in mode
+    /// `revision`. Default: `30m`. A change restarts the members one at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_compaction_retention: Option<String>,
 }
 
-/// Where the pods may run.
+/// Scheduling constraints of the pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingConstraints {
-    /// Which nodes and which other pods are sought or avoided. Default: no preference.
+    /// Node and pod affinity and anti-affinity of the pods. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// How the pods are spread over zones and nodes. Default: not at all.
+    /// How the pods are spread over zones and nodes. Default: no constraint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
 }

@@ -1,7 +1,7 @@
-//! `status` of an Etcd: what is known about the cluster.
+//! `status` of an Etcd: the observed state of the cluster.
 //!
-//! **Holds**: the controller writes it by server-side apply as one field manager, and only when it says
-//! something new.
+//! **Invariant**: the controller writes it by server-side apply as one field manager, and only when its content
+//! changes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use schemars::JsonSchema;
@@ -10,64 +10,64 @@ use serde::{Deserialize, Serialize};
 use crate::condition::{Condition, LastError, LastOperation};
 use crate::openenum::open_enum;
 
-/// What is known about the cluster.
+/// Observed state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdStatus {
-    /// Generation of the spec this status is about. While it differs from `metadata.generation`, the
-    /// rest describes an older spec.
+    /// Generation of the spec that this status describes. If it differs from `metadata.generation`, the status
+    /// describes an older spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The `StatefulSet` of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<ObjectReference>,
-    /// Statements about the cluster.
+    /// Conditions of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    /// What stopped the last operation, if anything did.
+    /// Errors of the last operation. Absent if it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_errors: Option<Vec<LastError>>,
-    /// What was done last.
+    /// The current or last operation of the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
-    /// Pods of the current revision.
+    /// Number of pods of the current `StatefulSet` revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_replicas: Option<i32>,
-    /// Pods there are; what `kubectl scale` reports.
+    /// Number of pods, as reported by the scale subresource (`kubectl scale`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Pods that are ready.
+    /// Number of ready pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Whether every pod is ready and runs what the spec asks for.
+    /// True if every pod is ready and matches the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// Never written. Deprecated.
+    /// Deprecated and never written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub label_selector: Option<LabelSelector>,
-    /// The members, by name.
+    /// The members of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<EtcdMemberStatus>>,
-    /// Whether members talk TLS with each other.
+    /// True if the members use TLS for traffic between members.
     #[serde(
         rename = "peerUrlTLSEnabled",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub peer_url_tls_enabled: Option<bool>,
-    /// Selects the pods; what `kubectl scale` and autoscalers use.
+    /// Label selector of the pods, used by the scale subresource and autoscalers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// The cluster whose members were joined. Written once.
+    /// The existing cluster that the members joined. Written once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_with_existing_cluster: Option<BootstrapStatus>,
-    /// What etcd-mainstay knows beyond etcd-druid.
+    /// Status of features that etcd-druid does not have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mainstay: Option<MainstayStatus>,
 }
 
-/// An object of the same namespace.
+/// Reference to an object in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
@@ -81,159 +81,160 @@ pub struct ObjectReference {
 }
 
 open_enum! {
-    /// What a member is to the cluster.
+    /// Raft role of a member.
     MemberRole {
-        /// It leads.
+        /// The raft leader.
         Leader,
-        /// It votes.
+        /// A voting follower.
         Member,
-        /// It catches up and does not vote yet.
+        /// A learner: it replicates and does not vote.
         Learner,
     }
 }
 
 open_enum! {
-    /// How a member is doing.
+    /// Health of a member.
     MemberState {
-        /// It serves.
+        /// The member is healthy.
         Ready,
-        /// It does not.
+        /// The member is unhealthy.
         NotReady,
-        /// Nobody can say at the moment.
+        /// The health of the member is unknown.
         Unknown,
     }
 }
 
-/// One member.
+/// Observed state of one member.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdMemberStatus {
-    /// Name of the member, and of its Lease.
+    /// Name of the member and of its Lease.
     pub name: String,
-    /// Identity of the member in the cluster, hexadecimal.
+    /// Member ID in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// `Leader`, `Member` or `Learner`.
+    /// Raft role of the member: `Leader`, `Member` or `Learner`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<MemberRole>,
-    /// `Ready`, `NotReady` or `Unknown`.
+    /// Health of the member: `Ready`, `NotReady` or `Unknown`.
     pub status: MemberState,
-    /// Why, in one word for programs.
+    /// Machine-readable reason of the status, one word.
     pub reason: String,
-    /// When the status last became another one.
+    /// Time of the last change of `status`.
     pub last_transition_time: Time,
-    /// Version of etcd it runs. Ours, besides etcd-druid's fields.
+    /// Version of etcd that the member runs. etcd-druid does not have this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Size of its database file in bytes. Ours, besides etcd-druid's fields.
+    /// Size of the database file in bytes. etcd-druid does not have this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db_size_bytes: Option<i64>,
-    /// How much of the file is in use, in bytes; defragmentation gives back the rest. Ours, besides
-    /// etcd-druid's fields.
+    /// Bytes of the database file that are in use; defragmentation frees the rest. etcd-druid does not have
+    /// this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db_size_in_use_bytes: Option<i64>,
 }
 
-/// The cluster whose members were joined.
+/// The existing cluster that the members joined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapStatus {
-    /// When all members had joined.
+    /// Time at which the last member had joined.
     pub joined_at: Time,
-    /// The members that were there before.
+    /// Members of the existing cluster at that time.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub members: Vec<JoinedMember>,
 }
 
-/// A member of the cluster that was joined.
+/// Member of the existing cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinedMember {
-    /// Its name.
+    /// Name of the member in the existing cluster.
     pub name: String,
-    /// Where other members reached it.
+    /// Peer URLs of the member.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub peer_urls: Vec<String>,
 }
 
-/// What etcd-mainstay knows beyond etcd-druid.
+/// Status of features that etcd-druid does not have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MainstayStatus {
-    /// The recovery that goes on, or the last one.
+    /// The current recovery, or the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryStatus>,
-    /// The last rehearsal of a restore.
+    /// The last restore drill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_drill: Option<DrillStatus>,
 }
 
 open_enum! {
-    /// How far a recovery is.
+    /// Phase of a recovery.
     RecoveryPhase {
-        /// It waits for a person.
+        /// Waiting for the approval of a user.
         AwaitingApproval,
-        /// The pods are being stopped.
+        /// Stopping the pods.
         ScalingDown,
-        /// Data is written into a volume.
+        /// Writing data into a volume.
         Restoring,
-        /// The pods are being started.
+        /// Starting the pods.
         ScalingUp,
-        /// The cluster is checked before the old data is let go.
+        /// Checking the cluster before the previous data is deleted.
         Confirming,
-        /// It is over and went well.
+        /// Finished successfully.
         Succeeded,
-        /// It is over and did not; the message says what to do.
+        /// Failed; the message says what to do.
         Failed,
     }
 }
 
-/// A recovery of lost data.
+/// Recovery from data loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecoveryStatus {
-    /// Identifies the incident; what an approval has to name.
+    /// Identifier of the incident. The annotation `etcd-mainstay.io/approve-recovery` must have this value.
     pub id: String,
-    /// `AwaitingApproval`, `ScalingDown`, `Restoring`, `ScalingUp`, `Confirming`,
+    /// Phase of the recovery: `AwaitingApproval`, `ScalingDown`, `Restoring`, `ScalingUp`, `Confirming`,
     /// `Succeeded` or `Failed`.
     pub phase: RecoveryPhase,
-    /// What was lost, what is being done about it, how far that is, and what may be missing afterwards.
+    /// What was lost, what the controller does about it, the progress, and which data can be missing
+    /// afterwards.
     pub message: String,
-    /// How much of the backup was read into the volume, in percent of its bytes. Only while that goes on, and only if the
-    /// log of the Job tells.
+    /// Progress of the restore in percent of the bytes of the backup. Present only while a Job restores and its
+    /// log reports progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub percent: Option<i32>,
-    /// When it began.
+    /// Start time of the recovery.
     pub started_at: Time,
-    /// When it ended.
+    /// End time of the recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// The member whose volume is written.
+    /// Name of the member whose volume is restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// The revision the data ends with.
+    /// Last revision of the restored data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
 }
 
-/// A rehearsal of a restore.
+/// Result of a restore drill.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrillStatus {
-    /// When it ended.
+    /// End time of the drill.
     pub finished_at: Time,
-    /// Whether the data was what the cluster had held.
+    /// True if the restored data matches the data of the cluster.
     pub succeeded: bool,
-    /// How many rehearsals there have been, this one included. Every fourth restores an older state.
+    /// Number of drills so far, including this one. Every fourth drill restores an older state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<i64>,
-    /// The revision that was restored.
+    /// Last revision of the restored data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// How many seconds it took: what a restore of this cluster takes.
+    /// Duration of the drill in seconds, which is how long a restore of this cluster takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
-    /// What was compared, or what went wrong.
+    /// What was compared, or why the drill failed.
     pub message: String,
 }

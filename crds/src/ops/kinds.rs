@@ -1,25 +1,25 @@
-//! What an ops task can do, one type each.
+//! The operations of an ops task, one type each.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Takes a snapshot now.
+/// Take a snapshot now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OnDemandSnapshot {
-    /// Which snapshot to take.
+    /// Type of the snapshot.
     #[serde(rename = "type")]
     pub type_: SnapshotType,
-    /// Whether a full snapshot is marked as the last one of its cluster, which copies can wait for.
-    /// Default: false. A delta cannot be.
+    /// Mark a full snapshot as the last one of its cluster; copy tasks can wait for it. Default: false. Not
+    /// allowed for delta snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_final: Option<bool>,
-    /// How many seconds a delta snapshot may take. Default: 60.
+    /// Timeout of a delta snapshot in seconds. Default: 60.
     #[serde(default = "one_minute")]
     #[schemars(range(min = 10))]
     pub timeout_seconds_delta: i32,
-    /// How many seconds a full snapshot may take. Default: 900.
+    /// Timeout of a full snapshot in seconds. Default: 900.
     #[serde(default = "fifteen_minutes")]
     #[schemars(range(min = 120))]
     pub timeout_seconds_full: i32,
@@ -34,7 +34,7 @@ const fn fifteen_minutes() -> i32 {
 }
 
 impl OnDemandSnapshot {
-    /// A snapshot with the default time limits.
+    /// A snapshot with the default timeouts.
     pub const fn new(type_: SnapshotType) -> Self {
         Self {
             type_,
@@ -44,7 +44,7 @@ impl OnDemandSnapshot {
         }
     }
 
-    /// How many seconds the snapshot that is asked for may take.
+    /// Timeout of the requested type of snapshot, in seconds.
     pub const fn timeout_seconds(&self) -> i32 {
         match self.type_ {
             SnapshotType::Full => self.timeout_seconds_full,
@@ -53,61 +53,61 @@ impl OnDemandSnapshot {
     }
 }
 
-/// Which snapshot.
+/// Type of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SnapshotType {
-    /// All of the database.
+    /// The whole database.
     Full,
-    /// What changed since the last snapshot.
+    /// The changes since the last snapshot.
     Delta,
 }
 
-/// Puts the cluster back to a state its backup holds.
+/// Restore the cluster to a state in its backup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restore {
-    /// The last revision to have. The sidecar tells what there is: `mainstay_restorable_oldest_revision` and
-    /// `mainstay_restorable_newest_revision` among its metrics.
+    /// Restore up to and including this revision. The sidecar metrics `mainstay_restorable_oldest_revision` and
+    /// `mainstay_restorable_newest_revision` show the available range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub to_revision: Option<i64>,
-    /// The moment to have: the newest revision that was current then.
+    /// Restore the newest revision that was current at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_time: Option<Time>,
-    /// The full snapshot to have, by the name of its object, without any delta after it.
+    /// Restore this full snapshot, without the delta snapshots after it. The value is its object name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub from_full: Option<String>,
-    /// Whether only to check that it could be done and to tell what would be had. Default: false.
+    /// Only check that the restore is possible and report what it would restore. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
 }
 
-/// What a restore aims at.
+/// Target of a restore.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RestoreTarget<'a> {
-    /// All there is.
+    /// The newest state in the backup.
     Newest,
-    /// Up to and with a revision.
+    /// Up to and including a revision.
     Revision(i64),
-    /// What was current at a moment.
+    /// The revision that was current at a time.
     Time(&'a Time),
-    /// A full snapshot alone, by the name of its object.
+    /// A full snapshot without deltas, by its object name.
     Full(&'a str),
 }
 
-/// Why a restore aims at nothing.
+/// Why a restore has no single target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreTargetError {
-    /// More than one target; only an API server without CEL lets that pass.
-    #[error("more than one of toRevision, toTime and fromFull is given")]
+    /// More than one target; only an API server without CEL stores such a task.
+    #[error("at most one of toRevision, toTime and fromFull may be set")]
     Ambiguous,
 }
 
 impl Restore {
-    /// The one thing it aims at.
+    /// The one target of the restore.
     pub fn target(&self) -> Result<RestoreTarget<'_>, RestoreTargetError> {
         match (self.to_revision, &self.to_time, &self.from_full) {
             (None, None, None) => Ok(RestoreTarget::Newest),
@@ -119,11 +119,11 @@ impl Restore {
     }
 }
 
-/// Folds the deltas of the backup into a new full snapshot. It has no settings.
+/// Compact the backup: merge the delta snapshots into a new full snapshot. There are no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Compact {}
 
-/// Gives unused pages of the database back to the volume.
+/// Defragment the database of the members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Defragment {
     /// Names of the members to defragment. Default: all.
@@ -132,42 +132,42 @@ pub struct Defragment {
     pub members: Option<Vec<String>>,
 }
 
-/// Reads the backup and checks it.
+/// Verify the backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VerifyBackup {
-    /// How much of the backup to check. Default: `Newest`.
+    /// Which chains of snapshots to verify. Default: `Newest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains: Option<Chains>,
 }
 
-/// How much of a backup.
+/// Which chains of snapshots to verify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Chains {
-    /// The newest full snapshot and its deltas.
+    /// The newest full snapshot and its delta snapshots.
     #[default]
     Newest,
-    /// Every full snapshot and its deltas.
+    /// Every full snapshot and its delta snapshots.
     All,
 }
 
-/// Recovers a cluster that has lost its quorum for good.
+/// Recover a cluster that lost its quorum permanently.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecoverQuorum {
-    /// Name of the member whose data the cluster is made from. Default: the best copy there is, which is
-    /// a surviving member that is at least as new as the backup, else the backup.
+    /// Name of the member whose data the cluster is recovered from. Default: a surviving member whose data is
+    /// at least as new as the backup, otherwise the backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub from_member: Option<String>,
-    /// Whether only to tell what would be done and what would be lost. Default: false.
+    /// Only report what would be done and which data would be lost. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
 }
 
-/// Makes another member the leader.
+/// Transfer leadership to another member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MoveLeader {
-    /// Name of the member that is to lead. Default: the healthiest of the others.
+    /// Name of the new leader. Default: the healthiest other member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub to: Option<String>,

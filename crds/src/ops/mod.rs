@@ -1,12 +1,12 @@
-//! `EtcdOpsTask`: something done to a cluster once, on request.
+//! `EtcdOpsTask`: a one-time operation on a cluster.
 //!
 //! ```text
 //! Pending ─ admitted ─► InProgress ─┬─► Succeeded ─┐
-//!    └─ refused ─► Rejected ─┐      └─► Failed ────┴─ after its time ─► removed
-//!                            └────────────────────────────▲
+//!    └─ refused ─► Rejected ─┐      └─► Failed ────┴─ TTL expires ─► deleted
+//!                            └──────────────────────────▲
 //! ```
 //!
-//! **Holds**: what a task does never changes, and no state is ever left backwards.
+//! **Invariants**: the operation of a task never changes, and a task never returns to an earlier state.
 
 mod kinds;
 
@@ -22,7 +22,7 @@ pub use kinds::{
 
 use crate::condition::{LastError, LastOperation};
 
-/// What is to be done.
+/// Desired operation.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "druid.gardener.cloud",
@@ -32,7 +32,7 @@ use crate::condition::{LastError, LastOperation};
     shortname = "eot",
     namespaced,
     crates(kube_core = "::kube_core"),
-    doc = "Something done to an etcd cluster once: a snapshot, a restore, a defragmentation.",
+    doc = "A one-time operation on an etcd cluster: a snapshot, a restore, a defragmentation.",
     derive = "PartialEq",
     status = "EtcdOpsTaskStatus",
     printcolumn = r#"{"name": "State", "type": "string", "jsonPath": ".status.state"}"#,
@@ -43,14 +43,13 @@ use crate::condition::{LastError, LastOperation};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdOpsTaskSpec {
-    /// What to do: exactly one of the fields. It cannot be changed.
+    /// The operation: exactly one of the fields. Immutable.
     pub config: EtcdOpsTaskConfig,
-    /// How many seconds a finished task stays to be looked at before it is removed. Default: 3600. It
-    /// cannot be changed.
+    /// Seconds after which a finished task is deleted. Default: 3600. Immutable.
     #[serde(default = "one_hour")]
     #[schemars(range(min = 1))]
     pub ttl_seconds_after_finished: i32,
-    /// Name of the Etcd, in the namespace of the task. It cannot be changed.
+    /// Name of the Etcd, in the namespace of the task. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_name: Option<String>,
 }
@@ -59,37 +58,38 @@ const fn one_hour() -> i32 {
     3600
 }
 
-/// What to do: exactly one of the fields. All but `onDemandSnapshot` are etcd-mainstay's.
+/// The operation: exactly one of the fields. etcd-druid has `onDemandSnapshot` only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
 pub struct EtcdOpsTaskConfig {
-    /// Takes a snapshot now.
+    /// Take a snapshot now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_demand_snapshot: Option<OnDemandSnapshot>,
-    /// Puts the cluster back to a state its backup holds: the newest, unless one of `toRevision`, `toTime`
-    /// and `fromFull` says which. A snapshot of the present state is taken first, where there is one to
-    /// take; the members stop meanwhile.
+    /// Restore the cluster to a state in its backup: the newest, unless `toRevision`, `toTime` or `fromFull` is
+    /// set. If the cluster has data, the controller takes a snapshot of the current state first. The members
+    /// are stopped during the restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
-    /// Folds the deltas of the backup into a new full snapshot, in a Job that never touches etcd.
+    /// Compact the backup: a Job merges the delta snapshots into a new full snapshot. The Job does not connect
+    /// to etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compact: Option<Compact>,
-    /// Gives unused pages of the database back to the volume, one member after another, the leader last.
+    /// Defragment the database of the members, one member after another, the leader last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defragment: Option<Defragment>,
-    /// Reads the backup and checks that every object is whole and no revision is missing.
+    /// Verify the backup: read every object, check its integrity, and check that no revision is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify_backup: Option<VerifyBackup>,
-    /// Recovers a cluster that has lost its quorum for good. Rejected while enough members live.
+    /// Recover a cluster that lost its quorum permanently. Rejected while enough members are alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recover_quorum: Option<RecoverQuorum>,
-    /// Makes another member the leader.
+    /// Transfer leadership to another member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_leader: Option<MoveLeader>,
 }
 
-/// What a task does, once it is known that it does one thing.
+/// The operation of a task, after the check that there is exactly one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation<'a> {
@@ -97,36 +97,37 @@ pub enum Operation<'a> {
     OnDemandSnapshot(&'a OnDemandSnapshot),
     /// Restore from the backup.
     Restore(&'a Restore),
-    /// Fold the deltas of the backup.
+    /// Compact the backup.
     Compact(&'a Compact),
     /// Defragment members.
     Defragment(&'a Defragment),
-    /// Check the backup.
+    /// Verify the backup.
     VerifyBackup(&'a VerifyBackup),
     /// Recover a lost quorum.
     RecoverQuorum(&'a RecoverQuorum),
-    /// Move leadership.
+    /// Transfer leadership.
     MoveLeader(&'a MoveLeader),
 }
 
-/// Why a task does not do one thing.
+/// Why a task has no single operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// Nothing this version knows; the task may be meant for a newer one.
-    #[error("the task asks for nothing that is known here")]
+    /// No operation that this version knows; the task may need a newer version.
+    #[error("spec.config contains no operation that this version supports")]
     Unknown,
-    /// More than one thing; only an API server without validation lets that pass.
-    #[error("the task asks for {count} things at once")]
+    /// More than one operation; only an API server without validation stores such a task.
+    #[error("spec.config contains {count} operations, must be exactly one")]
     Ambiguous {
-        /// How many.
+        /// Number of operations in the spec.
         count: usize,
     },
 }
 
 impl EtcdOpsTaskConfig {
-    /// The one thing the task does.
+    /// The one operation of the task.
     pub fn operation(&self) -> Result<Operation<'_>, OperationError> {
+        // No `..`: a new operation must be added to the list below.
         let Self {
             on_demand_snapshot,
             restore,
@@ -156,66 +157,66 @@ impl EtcdOpsTaskConfig {
     }
 }
 
-/// How far a task is.
+/// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum TaskState {
-    /// It waits.
+    /// Not started yet.
     Pending,
-    /// It runs.
+    /// Running.
     InProgress,
-    /// It is done.
+    /// Finished successfully.
     Succeeded,
-    /// It was tried and failed.
+    /// Started and failed.
     Failed,
-    /// It was refused and nothing was done.
+    /// Refused before it started; nothing was changed.
     Rejected,
 }
 
 impl TaskState {
-    /// Whether nothing more will happen but removal.
+    /// True if the state never changes again.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Rejected)
     }
 }
 
-/// How a task is doing.
+/// Observed state of the task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdOpsTaskStatus {
-    /// How far it is.
+    /// State of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<TaskState>,
-    /// When the state last became another one.
+    /// Time of the last change of `state`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// When it was admitted and began to run.
+    /// Time at which the task was admitted and started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// What went wrong, the newest last; at most ten.
+    /// Errors of the task, oldest first; at most ten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 10))]
     pub last_errors: Option<Vec<LastError>>,
-    /// Which step it is at.
+    /// The current step of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
-    /// What came of it, beyond what etcd-druid tells.
+    /// Result of the task. etcd-druid does not have this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mainstay: Option<OpsTaskResult>,
 }
 
-/// What came of a task.
+/// Result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpsTaskResult {
-    /// The outcome in a sentence; for a dry run, what would have been done.
+    /// Result in one sentence; for a dry run, what the task would have done.
     pub summary: String,
-    /// The revision that was saved, restored or checked.
+    /// Revision that was saved, restored or verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The snapshot that was written or restored, by the name of its object.
+    /// Object name of the snapshot that was written or restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// The snapshot taken of the state before a restore: what to restore to take it back.
+    /// Object name of the snapshot that was taken before a restore. Restore it to undo the restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_snapshot: Option<String>,
 }

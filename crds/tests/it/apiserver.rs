@@ -1,4 +1,4 @@
-//! The part of an API server that admits a resource: prune, default, validate, evaluate rules.
+//! Emulates the admission of an API server: prune, default, validate, evaluate rules.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,21 +12,21 @@ use serde_json::Value;
 
 use crate::trials::ResourceChange;
 
-/// What is stored, or everything that is wrong: where, a colon, what.
+/// The stored resource, or all errors as `<path>: <message>`.
 pub(crate) type AdmissionResult = Result<Value, Vec<String>>;
 
-/// Whom the emulator resembles.
+/// Which API server is emulated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EmulationMode {
-    /// A server that is asked to refuse fields it does not know, so that no sample has a slip of the pen.
+    /// Rejects unknown fields, so that a typo in a sample fails the test.
     Strict,
-    /// A server that drops them.
+    /// Drops unknown fields.
     Tolerant,
-    /// The same before 1.25, when there were no rules.
+    /// Like `Tolerant`, but ignores CEL rules, as before Kubernetes 1.25.
     WithoutRules,
 }
 
-/// An API server that knows one definition.
+/// An emulated API server with one CRD.
 pub(crate) struct EmulatedApiServer {
     manifest: CrdManifest,
     rules: CompiledSchema,
@@ -40,70 +40,70 @@ thread_local! {
 }
 
 impl EmulatedApiServer {
-    /// The one for the kind of a resource.
+    /// The emulator for the kind of a resource.
     pub(crate) fn for_resource(resource: &Value) -> Rc<Self> {
-        let kind = resource["kind"].as_str().expect("a resource has a kind");
+        let kind = resource["kind"].as_str().expect("the resource has a kind");
         KNOWN
-            .with(|known| {
-                known
+            .with(|emulators| {
+                emulators
                     .iter()
                     .find(|one| one.manifest.kind() == kind)
                     .cloned()
             })
-            .expect("a known kind")
+            .expect("the kind has a CRD")
     }
 
-    /// The schema it has learnt.
+    /// Schema of the CRD.
     pub(crate) fn schema(&self) -> &Value {
         &self.manifest.schema
     }
 
-    /// What a strict one says to a new resource.
+    /// The answer to a create in mode `Strict`.
     pub(crate) fn create(&self, resource: &Value) -> AdmissionResult {
         self.admit(resource, None, EmulationMode::Strict)
     }
 
-    /// What it says to a change.
-    pub(crate) fn submit(&self, change: &ResourceChange, like: EmulationMode) -> AdmissionResult {
+    /// The answer to a change.
+    pub(crate) fn submit(&self, change: &ResourceChange, mode: EmulationMode) -> AdmissionResult {
         match change {
-            ResourceChange::Create(new) => self.admit(new, None, like),
+            ResourceChange::Create(new) => self.admit(new, None, mode),
             ResourceChange::Update(old, new) => {
-                let old = self.create(old).expect("the old resource is a valid one");
-                self.admit(new, Some(&old), like)
+                let old = self.create(old).expect("the old resource is valid");
+                self.admit(new, Some(&old), mode)
             }
         }
     }
 
-    fn admit(&self, resource: &Value, old: Option<&Value>, like: EmulationMode) -> AdmissionResult {
+    fn admit(&self, resource: &Value, old: Option<&Value>, mode: EmulationMode) -> AdmissionResult {
         let schema = &self.manifest.schema;
         let mut stored = resource.clone();
-        let mut wrong = Vec::new();
-        prune(schema, &mut stored, "", &mut wrong);
-        if like != EmulationMode::Strict {
-            wrong.clear();
+        let mut errors = Vec::new();
+        prune(schema, &mut stored, "", &mut errors);
+        if mode != EmulationMode::Strict {
+            errors.clear();
         }
-        validate(schema, &stored, "", &mut wrong);
-        wrong.extend(self.check_scale(&stored));
-        // As the real one: rules are not evaluated on what the schema refuses already.
-        if wrong.is_empty()
-            && like != EmulationMode::WithoutRules
-            && let Err(errors) = Validator::new().validate_compiled(&self.rules, &stored, old)
+        validate(schema, &stored, "", &mut errors);
+        errors.extend(self.check_scale(&stored));
+        // Like the real API server: rules are not evaluated if the schema already rejects the resource.
+        if errors.is_empty()
+            && mode != EmulationMode::WithoutRules
+            && let Err(violations) = Validator::new().validate_compiled(&self.rules, &stored, old)
         {
-            for error in &errors {
+            for error in &violations {
                 assert_eq!(error.kind, ErrorKind::ValidationFailure, "{error:?}");
-                wrong.push(format!("{}: {}", error.field_path, error.message));
+                errors.push(format!("{}: {}", error.field_path, error.message));
             }
         }
-        if wrong.is_empty() {
+        if errors.is_empty() {
             Ok(stored)
         } else {
-            Err(wrong)
+            Err(errors)
         }
     }
 }
 
 impl EmulatedApiServer {
-    /// What can be scaled has no negative size, whatever the schema says.
+    /// The scale subresource rejects negative replicas, whatever the schema says.
     fn check_scale(&self, resource: &Value) -> Option<String> {
         let version = &self.manifest.crd.spec.versions[0];
         let scale = version.subresources.as_ref()?.scale.as_ref()?;
@@ -113,7 +113,7 @@ impl EmulatedApiServer {
     }
 }
 
-/// A path without the numbers of items: `.spec.urls[3]` as `spec.urls[]`.
+/// A path without list indexes: `.spec.urls[3]` becomes `spec.urls[]`.
 pub(crate) fn normalize_path(path: &str) -> String {
     let parts = path.trim_start_matches('.').split('[');
     parts
@@ -124,7 +124,7 @@ pub(crate) fn normalize_path(path: &str) -> String {
         .collect()
 }
 
-/// Drops nulls and fields no schema knows, and fills defaults in; says which fields were unknown.
+/// Drops nulls and unknown fields and applies defaults; collects the unknown fields.
 fn prune(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -146,7 +146,7 @@ fn prune(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String
                         true
                     }
                     None => {
-                        unknown.push(format!("{at}: no such field"));
+                        unknown.push(format!("{at}: unknown field"));
                         false
                     }
                 }
@@ -161,20 +161,20 @@ fn prune(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String
     }
 }
 
-/// Checks a value against every keyword the generated schemas use.
-fn validate(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) {
-    let mut fault = |what: String| wrong.push(format!("{path}: {what}"));
+/// Validates a value against every keyword that the generated schemas use.
+fn validate(schema: &Value, value: &Value, path: &str, errors: &mut Vec<String>) {
+    let mut add_error = |what: String| errors.push(format!("{path}: {what}"));
     if !has_type(schema, value) {
-        fault(format!("is no {}", schema["type"]));
+        add_error(format!("must be of type {}", schema["type"]));
         return;
     }
     if let Some(allowed) = schema["enum"].as_array()
         && !allowed.contains(value)
     {
-        fault(format!("{value} is not one of {allowed:?}"));
+        add_error(format!("{value} is not one of {allowed:?}"));
     }
-    for complaint in check_bounds(schema, value) {
-        fault(complaint);
+    for error in check_bounds(schema, value) {
+        add_error(error);
     }
     match value {
         Value::Object(fields) => {
@@ -185,7 +185,7 @@ fn validate(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) 
                 .filter_map(Value::as_str)
             {
                 if !fields.contains_key(name) {
-                    wrong.push(format!("{path}.{name}: required"));
+                    errors.push(format!("{path}.{name}: required"));
                 }
             }
             for (name, field) in fields {
@@ -193,13 +193,13 @@ fn validate(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) 
                     .get(name)
                     .or_else(|| schema.get("additionalProperties"));
                 if let Some(inner) = inner {
-                    validate(inner, field, &format!("{path}.{name}"), wrong);
+                    validate(inner, field, &format!("{path}.{name}"), errors);
                 }
             }
         }
         Value::Array(items) => {
             for item in items {
-                validate(&schema["items"], item, &format!("{path}[]"), wrong);
+                validate(&schema["items"], item, &format!("{path}[]"), errors);
             }
         }
         _ => {}
@@ -218,14 +218,14 @@ fn has_type(schema: &Value, value: &Value) -> bool {
         }
         Some("string") => value.is_string(),
         Some("boolean") => value.is_boolean(),
-        // An API server does not look at the format of a number: `int32` promises nothing.
+        // An API server ignores the format of a number: `int32` does not limit the value.
         Some("integer") => value.is_i64(),
         other => panic!("a node of type {other:?}: {schema}"),
     }
 }
 
 fn check_bounds(schema: &Value, value: &Value) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let size = match value {
         Value::String(text) => Some((text.chars().count(), "Length")),
         Value::Array(items) => Some((items.len(), "Items")),
@@ -238,13 +238,13 @@ fn check_bounds(schema: &Value, value: &Value) -> Vec<String> {
             .as_u64()
             .is_some_and(|least| size < least)
         {
-            faults.push(format!("fewer than the least {what}"));
+            errors.push(format!("below min{what}"));
         }
         if schema[format!("max{what}")]
             .as_u64()
             .is_some_and(|most| size > most)
         {
-            faults.push(format!("more than the most {what}"));
+            errors.push(format!("above max{what}"));
         }
     }
     if let Some(number) = value.as_f64() {
@@ -252,16 +252,16 @@ fn check_bounds(schema: &Value, value: &Value) -> Vec<String> {
             .as_f64()
             .is_some_and(|least| number < least)
         {
-            faults.push(format!("{number} is too small"));
+            errors.push(format!("{number} is below the minimum"));
         }
         if schema["maximum"].as_f64().is_some_and(|most| number > most) {
-            faults.push(format!("{number} is too large"));
+            errors.push(format!("{number} is above the maximum"));
         }
     }
     if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str())
         && !matches_pattern(pattern, text)
     {
-        faults.push(format!("{text} does not match {pattern}"));
+        errors.push(format!("{text} does not match {pattern}"));
     }
     if let (true, Some(items)) = (schema["x-kubernetes-list-type"] == "set", value.as_array())
         && items
@@ -269,9 +269,9 @@ fn check_bounds(schema: &Value, value: &Value) -> Vec<String> {
             .enumerate()
             .any(|(at, item)| items[..at].contains(item))
     {
-        faults.push("has an item twice".to_owned());
+        errors.push("contains a duplicate item".to_owned());
     }
-    faults
+    errors
 }
 
 fn matches_pattern(pattern: &str, text: &str) -> bool {

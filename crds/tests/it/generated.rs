@@ -1,4 +1,4 @@
-//! Generated files are what would be generated now.
+//! The committed generated files are up to date.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn definitions_and_reference_are_current() {
         let found = fs::read_to_string(&path).unwrap_or_default();
         assert!(
             found == file.text,
-            "{} is stale; MAINSTAY_UPDATE_CRDS=1 writes it anew",
+            "{} is out of date; set MAINSTAY_UPDATE_CRDS=1 to regenerate it",
             file.path.display()
         );
     }
@@ -31,14 +31,14 @@ fn no_stray_definition_lies_beside_the_generated_ones() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
-    let mut made: Vec<_> = generate_files()
+    let mut generated: Vec<_> = generate_files()
         .iter()
         .filter(|file| file.path.starts_with("crds/yaml"))
         .map(|file| file.path.file_name().unwrap().to_owned())
         .collect();
     found.sort();
-    made.sort();
-    assert_eq!(found, made);
+    generated.sort();
+    assert_eq!(found, generated);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn the_yaml_is_the_definition_a_client_would_apply() {
         let read: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
             serde_norway::from_str(&file.text).unwrap();
         assert_eq!(read, definition.crd);
-        // Client-side apply keeps a copy in an annotation, which has this limit.
+        // Client-side apply stores a copy in an annotation; annotations are limited to 256 KiB.
         assert!(definition.to_value().to_string().len() < 262_144);
     }
 }

@@ -1,10 +1,10 @@
-//! The definitions as an API server would use them: schemas, defaults, rules, generated files.
+//! Tests of the CRDs as an API server uses them: schemas, defaults, rules, generated files.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::needless_pass_by_value,
-    reason = "a test that cannot go on fails; values written in place read better than references"
+    reason = "a test that cannot continue must fail; values written in place read better than references"
 )]
 
 mod apiserver;

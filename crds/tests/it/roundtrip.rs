@@ -1,4 +1,4 @@
-//! Nothing a newer system wrote is lost by us.
+//! Reading and writing loses no field that a newer version wrote.
 
 use mainstay_crds::etcd::{MemberRole, RecoveryMode, VolumeGrowth};
 use mainstay_crds::{ConditionStatus, ConditionType, Etcd, EtcdStatus, OperationState, status};
@@ -102,6 +102,6 @@ fn only_the_namespace_tells_which_resource_a_status_belongs_to() {
     assert_eq!(
         body["metadata"],
         json!({ "name": "main" }),
-        "no version: applying is not replacing"
+        "a resourceVersion would make the apply fail on conflicts"
     );
 }

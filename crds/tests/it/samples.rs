@@ -26,7 +26,7 @@ pub(crate) fn load_samples() -> Vec<(String, Value)> {
         .collect()
 }
 
-/// What a controller would write if it wrote resources back.
+/// The resource after deserializing and serializing it.
 pub(crate) fn roundtrip(resource: &Value) -> Value {
     let resource = resource.clone();
     match resource["kind"].as_str() {
@@ -39,7 +39,7 @@ pub(crate) fn roundtrip(resource: &Value) -> Value {
     .unwrap()
 }
 
-/// Whether the types can read a resource.
+/// Whether the types can deserialize a resource.
 pub(crate) fn is_readable(resource: &Value) -> bool {
     let resource = resource.clone();
     match resource["kind"].as_str() {
@@ -49,7 +49,7 @@ pub(crate) fn is_readable(resource: &Value) -> bool {
     }
 }
 
-/// Quantities may be numbers; the types write them as text.
+/// Quantities may be numbers in YAML; the types write them as strings.
 fn stringify_numbers(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -69,21 +69,21 @@ fn every_sample_is_admitted_read_and_kept() {
     for (name, resource) in samples {
         let stored = EmulatedApiServer::for_resource(&resource)
             .create(&resource)
-            .unwrap_or_else(|wrong| panic!("{name}: {wrong:#?}"));
-        let back = roundtrip(&stored);
+            .unwrap_or_else(|errors| panic!("{name}: {errors:#?}"));
+        let rewritten = roundtrip(&stored);
         assert_eq!(
-            stringify_numbers(&back),
+            stringify_numbers(&rewritten),
             stringify_numbers(&stored),
             "{name}"
         );
-        EmulatedApiServer::for_resource(&back)
-            .create(&back)
-            .unwrap_or_else(|wrong| panic!("{name} rewritten: {wrong:#?}"));
+        EmulatedApiServer::for_resource(&rewritten)
+            .create(&rewritten)
+            .unwrap_or_else(|errors| panic!("{name} rewritten: {errors:#?}"));
     }
 }
 
-/// Every property of a schema, as paths, as far as the types are ours.
-fn collect_properties(schema: &Value, path: &str, into: &mut Vec<String>) {
+/// Collects the paths of all properties of a schema, without those of Kubernetes types.
+fn collect_properties(schema: &Value, path: &str, out: &mut Vec<String>) {
     const FOREIGN: [&str; 4] = [
         ".affinity",
         ".topologySpreadConstraints",
@@ -92,10 +92,10 @@ fn collect_properties(schema: &Value, path: &str, into: &mut Vec<String>) {
     ];
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let at = format!("{path}.{name}");
-        into.push(at.clone());
+        out.push(at.clone());
         if !FOREIGN.iter().any(|foreign| at.ends_with(foreign)) {
-            collect_properties(property, &at, into);
-            collect_properties(&property["items"], &at, into);
+            collect_properties(property, &at, out);
+            collect_properties(&property["items"], &at, out);
         }
     }
 }
@@ -118,7 +118,7 @@ fn every_field_of_every_schema_is_shown_in_a_sample() {
         let mut paths = Vec::new();
         collect_properties(&definition.schema, "", &mut paths);
         let of_kind = |resource: &Value| resource["kind"].as_str() == Some(definition.kind());
-        let unseen: Vec<_> = paths
+        let missing: Vec<_> = paths
             .iter()
             .filter(|path| {
                 let path: Vec<_> = path.trim_start_matches('.').split('.').collect();
@@ -127,6 +127,6 @@ fn every_field_of_every_schema_is_shown_in_a_sample() {
                     .any(|(_, sample)| of_kind(sample) && has_path(sample, &path))
             })
             .collect();
-        assert!(unseen.is_empty(), "{}: {unseen:#?}", definition.kind());
+        assert!(missing.is_empty(), "{}: {missing:#?}", definition.kind());
     }
 }

@@ -1,17 +1,17 @@
-//! What an API server demands of a definition before it installs it.
+//! What an API server requires of a CRD before it installs it.
 
 use mainstay_crds::definition::{self, CrdManifest};
 use serde_json::{Value, json};
 
-/// Every node of a schema with the path to it.
-fn collect_nodes<'a>(schema: &'a Value, path: &str, into: &mut Vec<(String, &'a Value)>) {
-    into.push((path.to_owned(), schema));
+/// Collects every node of a schema with its path.
+fn collect_nodes<'a>(schema: &'a Value, path: &str, out: &mut Vec<(String, &'a Value)>) {
+    out.push((path.to_owned(), schema));
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        collect_nodes(property, &format!("{path}.{name}"), into);
+        collect_nodes(property, &format!("{path}.{name}"), out);
     }
     for key in ["items", "additionalProperties"] {
         if let Some(child) = schema.get(key) {
-            collect_nodes(child, &format!("{path}[]"), into);
+            collect_nodes(child, &format!("{path}[]"), out);
         }
     }
 }
@@ -28,7 +28,7 @@ fn for_each_node(mut check: impl FnMut(&CrdManifest, &str, &Value)) {
 
 #[test]
 fn schemas_are_structural() {
-    /// Everything else is refused by some API server, or means nothing to it.
+    /// Some API server rejects or ignores every other keyword.
     const KEYWORDS: [&str; 24] = [
         "additionalProperties",
         "anyOf",
@@ -94,7 +94,7 @@ fn formats_are_those_kubernetes_knows() {
         }
         assert!(
             node["type"] != "integer" || node.get("format").is_some(),
-            "{path} has no width"
+            "{path} has no format"
         );
     });
 }
@@ -172,20 +172,20 @@ fn without_rules_only_the_rules_are_missing() {
                 .as_array()
                 .map_or(0, Vec::len);
             let keys = |node: &Value| node.as_object().unwrap().len();
-            let had = usize::from(whole.get("x-kubernetes-validations").is_some());
-            assert_eq!(keys(whole), keys(bare) + had, "{path}");
+            let has_rules = usize::from(whole.get("x-kubernetes-validations").is_some());
+            assert_eq!(keys(whole), keys(bare) + has_rules, "{path}");
         }
         assert_eq!(
             rules,
             definition.rules.len(),
-            "every rule stands in the schema"
+            "a rule is missing in the schema"
         );
     }
 }
 
 #[test]
 fn typed_and_written_schemas_agree() {
-    /// Numbers that JSON tells apart and Kubernetes does not.
+    /// Numbers as floats: JSON distinguishes 1 and 1.0, Kubernetes does not.
     fn normalize_numbers(value: &Value) -> Value {
         match value {
             Value::Number(number) => json!(number.as_f64()),
@@ -216,7 +216,7 @@ fn only_version(definition: &CrdManifest) -> Value {
     versions[0].clone()
 }
 
-/// Name, path and whether only `-o wide` shows it.
+/// Name, path, and whether the column is shown only with `-o wide`.
 fn printer_columns(version: &Value) -> Vec<(String, String, bool)> {
     let printer_columns = version["additionalPrinterColumns"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -263,7 +263,7 @@ fn an_etcd_scales_and_prints_as_etcd_druids_does() {
     ];
     assert_eq!(
         printer_columns(&version),
-        expected.map(|(name, path, multi_page_content)| (name.to_owned(), path, multi_page_content))
+        expected.map(|(name, path, is_wide)| (name.to_owned(), path, is_wide))
     );
 }
 
@@ -279,7 +279,7 @@ fn tasks_have_status_names_and_columns() {
     assert_eq!(only_version(&ops)["subresources"], json!({ "status": {} }));
     let names: Vec<_> = printer_columns(&only_version(&ops))
         .into_iter()
-        .map(|(name, _, multi_page_content)| (name, multi_page_content))
+        .map(|(name, _, is_wide)| (name, is_wide))
         .collect();
     let expected = [
         ("State", false),
@@ -288,7 +288,7 @@ fn tasks_have_status_names_and_columns() {
         ("Phase", true),
         ("TTL", true),
     ];
-    assert_eq!(names, expected.map(|(name, multi_page_content)| (name.to_owned(), multi_page_content)));
+    assert_eq!(names, expected.map(|(name, is_wide)| (name.to_owned(), is_wide)));
 
     let copy = definition::copy_backups_task_crd();
     let value = copy.to_value();

@@ -1,18 +1,18 @@
-//! Changes of resources, and what becomes of them: one set of tables for the emulator and for a real API server.
+//! Admission cases: changes of resources and the expected answer, shared by the emulator and a real API server.
 
 use serde_json::Value;
 
 use crate::apiserver::{AdmissionResult, EmulatedApiServer, EmulationMode, normalize_path};
 use crate::samples::{is_readable, load_sample, roundtrip};
 
-/// What happens to a resource.
+/// A create or an update of a resource.
 pub(crate) enum ResourceChange {
     Create(Value),
     Update(Value, Value),
 }
 
 impl ResourceChange {
-    /// The resource as somebody wants it.
+    /// The resource after the change.
     pub(crate) fn new_resource(&self) -> &Value {
         match self {
             Self::Create(new) | Self::Update(_, new) => new,
@@ -20,40 +20,40 @@ impl ResourceChange {
     }
 }
 
-/// What becomes of a change.
+/// Expected answer to a change.
 pub(crate) enum ExpectedAdmission {
-    /// It is stored.
+    /// Stored.
     Stored,
-    /// It is stored, and the types can read it.
+    /// Stored, and the types can deserialize it.
     Readable,
-    /// It is stored, and the types cannot read it.
+    /// Stored, but the types cannot deserialize it.
     Unreadable,
-    /// It is refused, and the answer names the field.
+    /// Rejected; the answer names the field.
     Rejected { field: String },
-    /// It is refused, because the field is not there.
+    /// Rejected because the field is missing.
     FieldMissing { field: String },
-    /// A rule that stands at a place refuses it in its own words.
+    /// Rejected by the CEL rule at this path, with the message of the rule.
     RuleViolated {
         at: &'static str,
         message: &'static str,
     },
 }
 
-/// A change and what becomes of it.
+/// A change and its expected answer.
 pub(crate) struct AdmissionCase {
-    /// For whoever reads that it went otherwise.
+    /// Description for the failure message.
     pub(crate) name: String,
     pub(crate) change: ResourceChange,
     pub(crate) expected: ExpectedAdmission,
 }
 
 impl AdmissionCase {
-    /// What the emulator says.
-    pub(crate) fn run_emulated(&self, like: EmulationMode) -> AdmissionResult {
-        EmulatedApiServer::for_resource(self.change.new_resource()).submit(&self.change, like)
+    /// The answer of the emulator.
+    pub(crate) fn run_emulated(&self, mode: EmulationMode) -> AdmissionResult {
+        EmulatedApiServer::for_resource(self.change.new_resource()).submit(&self.change, mode)
     }
 
-    /// The emulator says what is expected.
+    /// Asserts that the emulator gives the expected answer.
     pub(crate) fn check(&self) {
         let answer = self.run_emulated(EmulationMode::Strict);
         let is_as_expected = match (&self.expected, &answer) {
@@ -63,18 +63,18 @@ impl AdmissionCase {
                 true
             }
             (ExpectedAdmission::Unreadable, Ok(stored)) => !is_readable(stored),
-            (ExpectedAdmission::Rejected { field }, Err(wrong)) => {
-                wrong.iter().any(|line| line.contains(field.as_str()))
+            (ExpectedAdmission::Rejected { field }, Err(errors)) => {
+                errors.iter().any(|line| line.contains(field.as_str()))
             }
-            (ExpectedAdmission::FieldMissing { field }, Err(wrong)) => {
+            (ExpectedAdmission::FieldMissing { field }, Err(errors)) => {
                 let line = format!(".{field}: required");
-                wrong.iter().any(|wrong| wrong.ends_with(&line))
+                errors.iter().any(|error| error.ends_with(&line))
             }
-            (ExpectedAdmission::RuleViolated { at, message }, Err(wrong)) => {
+            (ExpectedAdmission::RuleViolated { at, message }, Err(errors)) => {
                 let broken = (normalize_path(at), *message);
-                let told = wrong.iter().filter_map(|line| line.split_once(": "));
-                let mut told = told.map(|(path, message)| (normalize_path(path), message));
-                told.any(|told| told == broken)
+                let reported = errors.iter().filter_map(|line| line.split_once(": "));
+                let mut reported = reported.map(|(path, message)| (normalize_path(path), message));
+                reported.any(|one| one == broken)
             }
             _ => false,
         };
@@ -82,24 +82,24 @@ impl AdmissionCase {
     }
 }
 
-/// Samples with one difference each.
+/// Samples with one change each.
 #[derive(Default)]
 pub(crate) struct AdmissionCases(Vec<AdmissionCase>);
 
-/// Something that holds, as the trials that show it.
+/// A claim about admission, as a function that adds the cases which prove it.
 pub(crate) type AddCasesFn = fn(&mut AdmissionCases);
 
 impl AdmissionCases {
-    /// The trials of these claims.
+    /// The cases of these claims.
     pub(crate) fn collect(claims: &[AddCasesFn]) -> Vec<AdmissionCase> {
-        let mut trials = Self::default();
+        let mut cases = Self::default();
         for claim in claims {
-            claim(&mut trials);
+            claim(&mut cases);
         }
-        trials.0
+        cases.0
     }
 
-    /// The values are admitted, and what is stored can be read.
+    /// The values are stored, and the types can read them.
     pub(crate) fn accepts(&mut self, name: &str, pointer: &str, values: &[Value]) {
         for value in values {
             self.add(name, pointer, Some(value), ExpectedAdmission::Readable);
@@ -113,42 +113,42 @@ impl AdmissionCases {
         }
     }
 
-    /// The values are admitted, but the types cannot read what is stored.
+    /// The values are stored, but the types cannot read them.
     pub(crate) fn stores_unreadable(&mut self, name: &str, pointer: &str, values: &[Value]) {
         for value in values {
             self.add(name, pointer, Some(value), ExpectedAdmission::Unreadable);
         }
     }
 
-    /// The field must be there.
+    /// The field is required.
     pub(crate) fn requires(&mut self, name: &str, pointer: &str) {
         let field = last_name(pointer);
         self.add(name, pointer, None, ExpectedAdmission::FieldMissing { field });
     }
 
-    /// The field may be missing.
+    /// The field is optional.
     pub(crate) fn allows_missing(&mut self, name: &str, pointer: &str) {
         self.add(name, pointer, None, ExpectedAdmission::Stored);
     }
 
     fn add(&mut self, name: &str, pointer: &str, value: Option<&Value>, expected: ExpectedAdmission) {
-        let what = value.map_or_else(|| "missing".to_owned(), Value::to_string);
+        let shown = value.map_or_else(|| "missing".to_owned(), Value::to_string);
         self.0.push(AdmissionCase {
-            name: format!("{name}, {pointer} = {what}"),
+            name: format!("{name}, {pointer} = {shown}"),
             change: ResourceChange::Create(sample_with(name, pointer, value.cloned())),
             expected,
         });
     }
 }
 
-/// The last part of a JSON pointer that is a name.
+/// The last name in a JSON pointer.
 fn last_name(pointer: &str) -> String {
     let mut parts = pointer.rsplit('/');
     let named = parts.find(|part| part.parse::<usize>().is_err());
     named.expect("a pointer has a name").to_owned()
 }
 
-/// The sample with one value at a JSON pointer, made where it is missing; `None` removes it.
+/// The sample with one value at a JSON pointer, inserted if missing; `None` removes it.
 pub(crate) fn sample_with(name: &str, pointer: &str, value: Option<Value>) -> Value {
     let mut resource = load_sample(name);
     let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -164,7 +164,8 @@ pub(crate) fn sample_with(name: &str, pointer: &str, value: Option<Value>) -> Va
     resource
 }
 
-/// Makes a test of each claim, and a list of all. A claim left out is code nobody uses, which the compiler refuses.
+/// Declares a test for each claim and the list of all claims. A claim that is not listed is dead code, which the
+/// compiler rejects.
 macro_rules! claims {
     ($($claim:ident),* $(,)?) => {
         pub(crate) const CLAIMS: &[crate::trials::AddCasesFn] = &[$($claim),*];

@@ -1,4 +1,4 @@
-//! The Job that folds deltas into a new full snapshot, without an etcd.
+//! The Job that compacts the backup: it merges delta snapshots into a new full snapshot, without etcd.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use crate::labels::Component;
 use crate::settings::OperatorSettings;
 use crate::shape::RenderInput;
 
-/// A compaction.
+/// Settings of a compaction Job.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct CompactionJob {
-    /// After how long the Job is given up.
+    /// Deadline of the Job; `None`: no deadline.
     pub deadline: Option<Duration>,
-    /// Size of the scratch volume; the new full snapshot is built there. `None`: what the node has.
+    /// Size limit of the scratch volume, where the new full snapshot is built. `None`: the free space of the
+    /// node.
     pub scratch_size: Option<Quantity>,
 }
 
-/// Renders the Job.
+/// Renders the compaction Job.
 pub fn render_compaction_job(
     etcd: &Etcd,
     settings: &OperatorSettings,

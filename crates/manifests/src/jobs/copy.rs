@@ -16,18 +16,18 @@ use crate::settings::OperatorSettings;
 use crate::store::{StoreContext, StoreSide, StoreAccess};
 use crate::values;
 
-/// A copy.
+/// Settings of a copy Job.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct CopyJob {
-    /// After how long the Job is given up. `None`: never, since a copy may wait for a last snapshot.
+    /// Deadline of the Job. `None`: no deadline, because a copy may wait for the final snapshot.
     pub deadline: Option<Duration>,
-    /// Directory of the node that the secret of a `Local` source names.
+    /// Node directory that the secret of a `Local` source names.
     pub source_local_store_root: Option<String>,
-    /// Directory of the node that the secret of a `Local` target names.
+    /// Node directory that the secret of a `Local` target names.
     pub target_local_store_root: Option<String>,
 }
 
-/// Renders the Job.
+/// Renders the copy Job.
 pub fn render_copy_job(
     task: &EtcdCopyBackupsTask,
     settings: &OperatorSettings,
@@ -38,7 +38,7 @@ pub fn render_copy_job(
         return Err(RenderError::MissingName { field });
     };
     let name = names::copy_job_name(owner);
-    let wire = |store, side, field: &'static str, root: &Option<String>| {
+    let access = |store, side, field: &'static str, root: &Option<String>| {
         let root = root.as_ref().unwrap_or(&settings.local_store_root);
         let place = StoreContext {
             side,
@@ -50,13 +50,13 @@ pub fn render_copy_job(
             provider: String::new(),
         })
     };
-    let target = wire(
+    let target = access(
         &task.spec.target_store,
         StoreSide::Primary,
         "spec.targetStore",
         &copy.target_local_store_root,
     )?;
-    let source = wire(
+    let source = access(
         &task.spec.source_store,
         StoreSide::Source,
         "spec.sourceStore",

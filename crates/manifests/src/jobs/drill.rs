@@ -1,4 +1,4 @@
-//! The Job that rehearses a restore: into a scratch volume, without an etcd.
+//! The Job of a restore drill: it restores into a scratch volume, without etcd.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::labels::Component;
 use crate::settings::OperatorSettings;
 use crate::shape::RenderInput;
 
-/// A rehearsal.
+/// Settings of a restore drill.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct DrillJob {
-    /// Which state is restored.
+    /// State to restore.
     pub target: RestorePoint,
-    /// What the members hold, and the backup has to.
+    /// Hash of the data of the members, which the restored data must match. `None`: no comparison.
     pub expected_hash: Option<HashKv>,
-    /// After how long the Job is given up.
+    /// Deadline of the Job; `None`: no deadline.
     pub deadline: Option<Duration>,
-    /// Size of the scratch volume. `None`: what the node has.
+    /// Size limit of the scratch volume. `None`: the free space of the node.
     pub scratch_size: Option<Quantity>,
 }
 
-/// Renders the Job.
+/// Renders the Job of a restore drill.
 pub fn render_drill_job(
     etcd: &Etcd,
     settings: &OperatorSettings,

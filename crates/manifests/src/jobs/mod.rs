@@ -1,15 +1,15 @@
-//! Jobs around an etcd, all of them runs of `mainstay-restorer`.
+//! Jobs of an Etcd; all of them run `mainstay-restorer`.
 //!
-//! | Job | on | name |
+//! | Job | volume | name |
 //! | --- | --- | --- |
 //! | restore, set aside | the volume of a member | `<etcd>-restore-<ordinal>` |
 //! | compaction | a scratch volume | `<etcd>-compactor` |
-//! | drill | a scratch volume | `<etcd>-restore-drill` |
-//! | verification | nothing | `<etcd>-verify` |
-//! | copy | nothing | `<task>-worker` |
+//! | restore drill | a scratch volume | `<etcd>-restore-drill` |
+//! | verification | none | `<etcd>-verify` |
+//! | copy | none | `<task>-worker` |
 //!
-//! **Holds**: a Job runs once and is never retried by Kubernetes, since whoever launched it has to look at the verdict
-//! in its termination message first. Its pods have labels no selector of members matches.
+//! **Invariants**: Kubernetes never retries a Job, because the controller must read the verdict in the termination message
+//! first. No member selector matches the labels of Job pods.
 
 mod compaction;
 mod copy;
@@ -42,20 +42,20 @@ use crate::pod::{filter_job_annotations, security};
 use crate::store::StoreAccess;
 use crate::values;
 
-/// What lets the pods of Jobs reach a store where networks are closed by default.
+/// Labels that gardener network policies require to reach a store.
 const NETWORK_LABELS: [&str; 3] = [
     "networking.gardener.cloud/to-dns",
     "networking.gardener.cloud/to-private-networks",
     "networking.gardener.cloud/to-public-networks",
 ];
-/// The volume for what a Job needs while it runs.
+/// Volume for temporary data of a Job.
 const SCRATCH_VOLUME: &str = "etcd-workspace-dir";
-/// Where a Job works, as members do.
+/// Working directory of a Job, the same path as in members.
 const WORK_DIR: &str = "/var/etcd/data";
-/// Time for an upload that is under way to be given up in order.
+/// Time to abort a running upload cleanly.
 const GRACE_SECONDS: i64 = 60;
 
-/// What all Jobs have and each fills in its own way.
+/// The common parts of all Jobs.
 struct JobBuilder<'a> {
     metadata: ObjectMeta,
     component: Component,
@@ -70,15 +70,15 @@ struct JobBuilder<'a> {
     deadline: Option<Duration>,
     run_as_root: bool,
     annotations: Option<BTreeMap<String, String>>,
-    /// More labels of the pod; those of the Job win.
+    /// Additional labels of the pod; the labels of the Job win.
     pod_labels: BTreeMap<String, String>,
-    /// The account; `None` for one that never talks to the API server.
+    /// `ServiceAccount`; `None` if the Job never calls the API server.
     service_account: Option<String>,
     owner: &'a str,
 }
 
 impl<'a> JobBuilder<'a> {
-    /// A Job of an Etcd, on nothing yet.
+    /// A Job of an Etcd without volumes.
     fn for_etcd(draft: &'a RenderContext<'_>, component: Component, name: &str) -> Self {
         Self {
             metadata: meta::build_metadata(draft.etcd, name, component),
@@ -100,15 +100,15 @@ impl<'a> JobBuilder<'a> {
         }
     }
 
-    /// The same in a scratch volume, with the resources the Etcd has for such work.
+    /// The same with a scratch volume and the resources for compaction.
     fn with_scratch_volume(
         draft: &'a RenderContext<'_>,
         component: Component,
         name: &str,
         size: Option<&Quantity>,
     ) -> Self {
-        let wanted = draft.etcd.spec.backup.snapshot_compaction.as_ref();
-        let resources = wanted.and_then(|wanted| wanted.resources.as_ref());
+        let compaction = draft.etcd.spec.backup.snapshot_compaction.as_ref();
+        let resources = compaction.and_then(|compaction| compaction.resources.as_ref());
         Self {
             volumes: vec![build_scratch_volume(size)],
             mounts: vec![build_work_mount(SCRATCH_VOLUME)],
@@ -128,7 +128,7 @@ impl<'a> JobBuilder<'a> {
             metadata.labels.get_or_insert_default().extend([allowed()]);
         }
         let deadline = self.deadline.map(|deadline| {
-            // Less than a second is no deadline.
+            // The API server requires a positive deadline.
             i64::try_from(deadline.as_secs().max(1)).unwrap_or(i64::MAX)
         });
         Job {
@@ -136,6 +136,7 @@ impl<'a> JobBuilder<'a> {
             spec: Some(JobSpec {
                 completions: Some(1),
                 parallelism: Some(1),
+                // No retry: the controller reads the verdict first.
                 backoff_limit: Some(0),
                 active_deadline_seconds: deadline,
                 template: PodTemplateSpec {
@@ -159,11 +160,11 @@ impl<'a> JobBuilder<'a> {
         let mut init_containers = Vec::new();
         for store in self.stores {
             if !self.run_as_root {
-                let own = render_chown_container(self.image, self.pull_policy.clone(), &store);
-                init_containers.extend(own.filter(|_| init_containers.is_empty()));
+                let chown = render_chown_container(self.image, self.pull_policy.clone(), &store);
+                init_containers.extend(chown.filter(|_| init_containers.is_empty()));
             }
             args.extend(store.flags);
-            // Two stores of one node may be the same directory.
+            // Two `Local` stores can be the same directory, and a path can be mounted only once.
             let is_new = |mount: &VolumeMount| {
                 mounts
                     .iter()
@@ -191,12 +192,14 @@ impl<'a> JobBuilder<'a> {
                 env: (!env.is_empty()).then_some(env),
                 resources: self.resources,
                 security_context: Some(security::container_context()),
+                // If the program exits without a verdict, the end of its log becomes the message.
                 termination_message_policy: Some("FallbackToLogsOnError".into()),
                 volume_mounts: Some(mounts),
                 ..Container::default()
             }],
             volumes: Some(volumes),
             security_context: Some(security::pod_context(self.run_as_root)),
+            // A Job without a ServiceAccount never calls the API server.
             automount_service_account_token: self.service_account.is_none().then_some(false),
             service_account_name: self.service_account,
             active_deadline_seconds: deadline,
@@ -206,7 +209,7 @@ impl<'a> JobBuilder<'a> {
     }
 }
 
-/// A volume that is gone with the pod.
+/// A volume that is deleted with the pod.
 fn build_scratch_volume(size: Option<&Quantity>) -> Volume {
     Volume {
         name: SCRATCH_VOLUME.into(),

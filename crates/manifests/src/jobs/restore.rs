@@ -1,4 +1,4 @@
-//! The Job that restores a member's data on the member's own volume, while no member runs.
+//! The Job that restores the data of a member on the volume of the member, while the member does not run.
 
 use std::time::Duration;
 
@@ -18,58 +18,60 @@ use crate::shape::RenderInput;
 use crate::store::escape_dollar;
 use crate::values;
 
-/// A restore.
+/// Settings of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreJob {
-    /// The member whose volume is restored.
+    /// Member whose volume is restored.
     pub ordinal: Ordinal,
-    /// The members of the restored cluster; the others join later when this is the member alone.
+    /// Members of the restored cluster. If it is only this member, the others join later.
     pub members: Vec<Ordinal>,
-    /// What the identities of the restored cluster are made of. A fresh one keeps old members out.
+    /// Cluster token, from which etcd derives the cluster ID. A fresh token keeps old members out.
     pub cluster_token: String,
-    /// Which state.
+    /// State to restore.
     pub target: RestorePoint,
-    /// Whether what is on the volume is taken when it is sound and at least as new as the backup.
+    /// Use the data on the volume if it is intact and at least as new as the backup.
     pub prefer_volume: bool,
-    /// How much revisions are raised, when something may have been lost.
+    /// How much to raise the revision, if data may have been lost.
     pub revision_bump: Option<RevisionIncrement>,
-    /// Whom the Job works for. With the name of its pod it marks the volume, so that one that was overtaken writes nothing.
+    /// Identifier of the owner of the Job. With the name of its pod it marks the volume, so that a superseded
+    /// Job writes nothing.
     pub fence: String,
-    /// After how long the Job is given up.
+    /// Deadline of the Job; `None`: no deadline.
     pub deadline: Option<Duration>,
 }
 
-/// Old data put aside.
+/// Settings of a Job that moves the data of a member to a previous data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAsideJob {
-    /// The member whose data it is.
+    /// Member whose data is set aside.
     pub ordinal: Ordinal,
-    /// Whom the Job works for, as in a restore.
+    /// Identifier of the owner of the Job, as in a restore.
     pub fence: String,
-    /// After how long the Job is given up.
+    /// Deadline of the Job; `None`: no deadline.
     pub deadline: Option<Duration>,
 }
 
-/// Which state of a backup.
+/// State of a backup to restore.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum RestorePoint {
-    /// The newest.
+    /// The newest state.
     #[default]
     Newest,
-    /// Up to and with a revision.
+    /// Up to and including a revision.
     Revision(i64),
-    /// What was current at a moment, RFC 3339.
+    /// The revision that was current at a time, in RFC 3339.
     Time(String),
-    /// A full snapshot alone, by the name of its object, up to the revision it ends with.
+    /// A full snapshot without delta snapshots.
     Full {
-        /// The name of the object.
+        /// Object name of the snapshot.
         name: String,
-        /// Its last revision.
+        /// Last revision of the snapshot.
         revision: i64,
     },
 }
 
-/// Revisions are raised and everything before is called compacted, so that watchers notice.
+/// Number by which the revision is raised. All older revisions are marked as compacted, so that watchers get an
+/// error and re-list instead of missing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionIncrement(pub u64);
 
@@ -87,7 +89,7 @@ impl RestorePoint {
     }
 }
 
-/// Renders the Job. The volume has to be free: no pod may use it.
+/// Renders the restore Job. No other pod may use the volume.
 pub fn render_restore_job(
     etcd: &Etcd,
     settings: &OperatorSettings,
@@ -105,7 +107,8 @@ pub fn render_restore_job(
     ))
 }
 
-/// Renders the Job that puts the data of a member aside, so that it joins its cluster anew. The volume has to be free.
+/// Renders the Job that sets the data of a member aside, so that the member joins its cluster again. No other
+/// pod may use the volume.
 pub fn render_set_aside_job(
     etcd: &Etcd,
     settings: &OperatorSettings,
@@ -113,7 +116,7 @@ pub fn render_set_aside_job(
     aside: &SetAsideJob,
 ) -> Result<Job, RenderError> {
     let mut draft = RenderContext::new(etcd, settings, shape)?;
-    draft.store = None; // nothing is read or written but the volume
+    draft.store = None; // the Job uses the volume only
     let args = vec![
         "set-aside".to_owned(),
         format!("--data-dir={}", config::DATA_DIR),
@@ -125,7 +128,7 @@ pub fn render_set_aside_job(
     Ok(render_volume_job(&draft, ordinal, "set-aside", args, deadline))
 }
 
-/// A Job on the volume of a member, which runs where the member would.
+/// A Job on the volume of a member, scheduled like the member.
 fn render_volume_job(
     draft: &RenderContext<'_>,
     ordinal: Ordinal,
@@ -147,7 +150,7 @@ fn render_volume_job(
             ..Volume::default()
         }],
         mounts: vec![build_work_mount(claim)],
-        // What etcd would use, which does not run meanwhile.
+        // The resources of etcd: the member does not run during the Job.
         resources: Some(values::resources_or_default(
             draft.etcd.spec.etcd.resources.as_ref(),
             "50m",
@@ -161,7 +164,7 @@ fn render_volume_job(
     job
 }
 
-/// A volume can be mounted only where a member may run.
+/// The volume may be bound to a zone or node, so the Job gets the affinity of the member.
 fn apply_member_scheduling(job: &mut Job, etcd: &Etcd) {
     let Some(pod) = job
         .spec
@@ -170,8 +173,8 @@ fn apply_member_scheduling(job: &mut Job, etcd: &Etcd) {
     else {
         return;
     };
-    let placing = etcd.spec.scheduling_constraints.as_ref();
-    pod.affinity = placing.and_then(|placing| placing.affinity.clone());
+    let scheduling = etcd.spec.scheduling_constraints.as_ref();
+    pod.affinity = scheduling.and_then(|scheduling| scheduling.affinity.clone());
     pod.priority_class_name
         .clone_from(&etcd.spec.priority_class_name);
     if let Some(container) = pod.containers.first_mut() {
@@ -179,7 +182,7 @@ fn apply_member_scheduling(job: &mut Job, etcd: &Etcd) {
     }
 }
 
-/// Two pods of one Job are two writers.
+/// The pod name is part of the fence, because two pods of one Job are two writers.
 fn format_fence_flag(fence: &str) -> String {
     format!("--fence={}/$(POD_NAME)", escape_dollar(fence))
 }

@@ -1,4 +1,4 @@
-//! The Job that reads a backup and checks it, without writing anything.
+//! The Job that verifies a backup. It reads the store and writes nothing.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::settings::OperatorSettings;
 use crate::shape::RenderInput;
 use crate::values;
 
-/// A check.
+/// Settings of a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct VerifyJob {
-    /// Which state has to be restorable.
+    /// State that must be restorable.
     pub target: RestorePoint,
-    /// Whether every object is read, or those of the state only.
+    /// Verify every object, not only those of the target.
     pub all_objects: bool,
-    /// After how long the Job is given up.
+    /// Deadline of the Job; `None`: no deadline.
     pub deadline: Option<Duration>,
 }
 
-/// Renders the Job.
+/// Renders the verification Job.
 pub fn render_verify_job(
     etcd: &Etcd,
     settings: &OperatorSettings,
@@ -39,8 +39,8 @@ pub fn render_verify_job(
     if verify.all_objects {
         args.push("--all".to_owned());
     }
-    let wanted = draft.etcd.spec.backup.snapshot_compaction.as_ref();
-    let resources = wanted.and_then(|wanted| wanted.resources.as_ref());
+    let compaction = draft.etcd.spec.backup.snapshot_compaction.as_ref();
+    let resources = compaction.and_then(|compaction| compaction.resources.as_ref());
     let frame = JobBuilder {
         container_name: "verify-backup",
         args,

@@ -1,4 +1,4 @@
-//! The container of etcd: the upstream image, a plain configuration file, nothing around it.
+//! The etcd container: the upstream image with a plain configuration file and no wrapper.
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 

@@ -11,16 +11,17 @@ use crate::draft::RenderContext;
 use crate::store::StoreAccess;
 use crate::values;
 
-/// The program of init containers and Jobs.
+/// Program of init containers and Jobs.
 pub(crate) const RESTORER: &str = "mainstay-restorer";
-/// Where the kubelet looks for a container's last words.
+/// File from which the kubelet reads the termination message of a container.
 pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 
 pub(super) fn render_containers(draft: &RenderContext<'_>) -> Vec<Container> {
+    // Root can write the directory without a chown.
     let local = draft.store.as_ref().filter(|_| !draft.runs_as_root());
     let image = &draft.settings.images.restorer;
-    let own = local.and_then(|store| render_chown_container(image, draft.pull_policy(), store));
-    own.into_iter().chain([render_init_container(draft)]).collect()
+    let chown = local.and_then(|store| render_chown_container(image, draft.pull_policy(), store));
+    chown.into_iter().chain([render_init_container(draft)]).collect()
 }
 
 fn render_init_container(draft: &RenderContext<'_>) -> Container {
@@ -42,13 +43,14 @@ fn render_init_container(draft: &RenderContext<'_>) -> Container {
         command: Some(vec![RESTORER.into()]),
         args: Some(build_args(draft)),
         env: Some(env),
-        // It verifies what etcd will open, so it may use what etcd may use.
+        // It verifies the database that etcd opens next, so it needs as much memory as etcd.
         resources: Some(values::resources_or_default(
             draft.etcd.spec.etcd.resources.as_ref(),
             "50m",
             "128Mi",
         )),
         security_context: Some(security::container_context()),
+        // If the program exits without a verdict, the end of its log becomes the message.
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(mounts),
         ..Container::default()
@@ -71,7 +73,7 @@ fn build_args(draft: &RenderContext<'_>) -> Vec<String> {
     args
 }
 
-/// Gives the directory of a `Local` store to the user of the other containers: the node has made it for root.
+/// Container that chowns the directory of a `Local` store: the kubelet creates a hostPath directory as root.
 pub(crate) fn render_chown_container(
     image: &str,
     pull_policy: Option<String>,

@@ -1,13 +1,13 @@
 //! The pod of a member.
 //!
 //! ```text
-//! init container  init            mainstay-restorer init: verifies, decides, writes the member's configuration
-//! container       etcd            upstream image, etcd --config-file=<what init wrote>
+//! init container  init            mainstay-restorer init: verifies the data, writes the member's configuration
+//! container       etcd            upstream image, etcd --config-file=<written by init>
 //! container       backup-restore  mainstay-sidecar
 //!
-//! volumes  <claim>           /var/etcd/data     data directory, and what is kept beside it
+//! volumes  <PVC>             /var/etcd/data     data directory and previous data directories
 //!          etcd-config-file  /var/etcd/config   the ConfigMap
-//!          etcd-run          /var/etcd/run      the member's own configuration
+//!          etcd-run          /var/etcd/run      the configuration of this member
 //!          certificates, credentials of the store
 //! ```
 
@@ -34,13 +34,13 @@ use crate::error::RenderError;
 use crate::labels::{self, Component};
 use crate::tls::SECRET_MODE;
 
-/// The container of etcd.
+/// Name of the etcd container.
 pub const ETCD_CONTAINER: &str = "etcd";
-/// The container of the sidecar.
+/// Name of the sidecar container.
 pub const SIDECAR_CONTAINER: &str = "backup-restore";
-/// The init container whose termination message is a verdict.
+/// Name of the init container whose termination message is a verdict.
 pub const INIT_CONTAINER: &str = "init";
-/// Annotation with the checksum of what a running member would have to be restarted for.
+/// Annotation with the checksum of the configuration whose change requires a restart.
 pub const CONFIG_CHECKSUM: &str = "checksum/etcd-configmap";
 
 const DATA_MOUNT: &str = "/var/etcd/data";
@@ -48,10 +48,10 @@ const CONFIG_VOLUME: &str = "etcd-config-file";
 const CONFIG_MOUNT: &str = "/var/etcd/config";
 const RUN_VOLUME: &str = "etcd-run";
 const RUN_MOUNT: &str = "/var/etcd/run";
-/// The sidecar stores what it has captured (10s), etcd ends, the sidecar sees it end (15s).
+/// The sidecar stores the captured changes (10 s), etcd stops, the sidecar waits until etcd has stopped (15 s).
 const GRACE_SECONDS: i64 = 60;
 
-/// The template of member pods.
+/// The pod template of members.
 pub(crate) fn render_template(
     draft: &RenderContext<'_>,
     checksum: String,
@@ -59,6 +59,7 @@ pub(crate) fn render_template(
     let spec = &draft.etcd.spec;
     let name = draft.names.stateful_set();
     let mut labels = spec.labels.clone();
+    // The labels of the controller win: Services and the PDB select on them.
     labels.extend(labels::for_object(
         draft.names.etcd,
         &name,
@@ -79,21 +80,22 @@ pub(crate) fn render_template(
 
 fn render_pod_spec(draft: &RenderContext<'_>) -> Result<PodSpec, RenderError> {
     let spec = &draft.etcd.spec;
-    let placing = spec.scheduling_constraints.as_ref();
+    let scheduling = spec.scheduling_constraints.as_ref();
     let has_account = draft.has_runtime_components();
     Ok(PodSpec {
         init_containers: Some(init::render_containers(draft)),
         containers: vec![etcd::render_container(draft), sidecar::render_container(draft)?],
         volumes: Some(build_volumes(draft)),
         host_aliases: Some(vec![HostAlias {
+            // Certificates contain this name, so clients inside the pod can verify etcd on localhost.
             ip: "127.0.0.1".into(),
             hostnames: Some(vec![draft.names.local_host()]),
         }]),
         security_context: Some(security::pod_context(draft.runs_as_root())),
         service_account_name: has_account.then(|| draft.names.service_account()),
-        affinity: placing.and_then(|placing| placing.affinity.clone()),
-        topology_spread_constraints: placing
-            .and_then(|placing| placing.topology_spread_constraints.clone()),
+        affinity: scheduling.and_then(|scheduling| scheduling.affinity.clone()),
+        topology_spread_constraints: scheduling
+            .and_then(|scheduling| scheduling.topology_spread_constraints.clone()),
         priority_class_name: spec
             .priority_class_name
             .clone()
@@ -115,6 +117,7 @@ fn build_volumes(draft: &RenderContext<'_>) -> Vec<Volume> {
             ..Volume::default()
         },
         Volume {
+            // `init` writes the configuration here, because the root file system is read-only.
             name: RUN_VOLUME.into(),
             empty_dir: Some(EmptyDirVolumeSource {
                 size_limit: Some(Quantity("1Mi".into())),
@@ -143,12 +146,11 @@ fn into_read_only(mount: VolumeMount) -> VolumeMount {
     }
 }
 
-/// The volume of the member.
 fn data_mount(draft: &RenderContext<'_>) -> VolumeMount {
     volume_mount(draft.names.pvc_template(), DATA_MOUNT)
 }
 
-/// Who the pod is.
+/// Variables with the name and the namespace of the pod.
 pub(crate) fn pod_identity_env() -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.into(),
@@ -167,7 +169,7 @@ pub(crate) fn pod_identity_env() -> Vec<EnvVar> {
     ]
 }
 
-/// Flags by which a client inside the pod trusts etcd and is trusted.
+/// TLS flags of etcd clients inside the pod.
 fn build_client_flags(draft: &RenderContext<'_>) -> Vec<String> {
     draft.certificates.client_files().map_or_else(Vec::new, |files| {
         vec![
@@ -178,7 +180,8 @@ fn build_client_flags(draft: &RenderContext<'_>) -> Vec<String> {
     })
 }
 
-/// Annotations of the pods of Jobs: those of members, except one that keeps nodes alive.
+/// Annotations of Job pods: those of the members, except `safe-to-evict: "false"`, which would block the
+/// scale-down of nodes.
 pub(crate) fn filter_job_annotations(
     given: Option<&BTreeMap<String, String>>,
 ) -> Option<BTreeMap<String, String>> {

@@ -1,26 +1,28 @@
-//! Probes of etcd, answered by etcd itself on its listener for metrics, which needs no certificate.
+//! Probes of etcd. etcd itself serves them on its metrics listener, which requires no certificate.
 //!
-//! | probe | asks | when quorum is lost | when space is short |
+//! | probe | check | without quorum | with NOSPACE alarm |
 //! | --- | --- | --- | --- |
-//! | startup | is the listener there | passes | passes |
-//! | readiness | a linearizable read | fails: there is nothing to serve | passes: deletes are served |
-//! | liveness | a serializable read (3.5 on), else the listener | **passes** | passes |
+//! | startup | the listener is open | passes | passes |
+//! | readiness | linearizable read | fails: etcd cannot serve | passes: etcd serves deletes |
+//! | liveness | serializable read (3.5 and later), else the listener is open | **passes** | passes |
 //!
-//! etcd 3.4 knows no serializable health and takes the parameter for nothing, so that the same request would be a
-//! linearizable one there; so it is only made where the image says 3.5 or newer.
+//! etcd 3.4 ignores `serializable=true` and performs a linearizable read, so the liveness probe would restart members
+//! without quorum. The parameter is used only if the tag of the image is 3.5 or later.
 
 use k8s_openapi::api::core::v1::{HTTPGetAction, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::version::EtcdVersion;
 
-/// Since when a health check may be serializable.
+/// First version of etcd with a serializable health check.
 const SERIALIZABLE_SINCE: EtcdVersion = EtcdVersion::new(3, 5, 0);
-/// An alarm about space is for people and for the controller; restarting or cutting off a member does not make space.
+/// NOSPACE is excluded: restarting or isolating a member frees no space, so the alarm is left to users and the
+/// controller.
 const READINESS_PATH: &str = "/health?exclude=NOSPACE";
+// CORRUPT fails readiness only: a restart does not repair the data.
 const LIVENESS_PATH: &str = "/health?serializable=true&exclude=NOSPACE&exclude=CORRUPT";
 
-/// Whether etcd has opened its listeners, which a large database delays: 20 minutes are allowed.
+/// Whether etcd has opened its listeners; opening a large database delays that, so the limit is 20 minutes.
 pub(crate) fn startup_probe(port: u16) -> Probe {
     Probe {
         tcp_socket: Some(tcp_socket_action(port)),
@@ -31,7 +33,8 @@ pub(crate) fn startup_probe(port: u16) -> Probe {
     }
 }
 
-/// Whether etcd serves clients. The question itself takes etcd up to a second without an answer from the others.
+/// Whether etcd serves clients. Without an answer of its peers, etcd itself takes up to a second for this
+/// check.
 pub(crate) fn readiness_probe(port: u16) -> Probe {
     Probe {
         http_get: Some(http_get_action(READINESS_PATH, port, "HTTP")),
@@ -42,7 +45,7 @@ pub(crate) fn readiness_probe(port: u16) -> Probe {
     }
 }
 
-/// Whether etcd does anything at all.
+/// Whether the etcd process responds.
 pub(crate) fn liveness_probe(port: u16, version: Option<EtcdVersion>) -> Probe {
     let has_serializable = version.is_some_and(|version| version >= SERIALIZABLE_SINCE);
     let (http_get, tcp_socket) = if has_serializable {
@@ -60,7 +63,7 @@ pub(crate) fn liveness_probe(port: u16, version: Option<EtcdVersion>) -> Probe {
     }
 }
 
-/// A request that has to be answered with success.
+/// HTTP GET that must return a success status.
 pub(crate) fn http_get_action(path: &str, port: u16, scheme: &str) -> HTTPGetAction {
     HTTPGetAction {
         path: Some(path.into()),

@@ -1,4 +1,4 @@
-//! The container of the sidecar and its flags.
+//! The sidecar container and its flags.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::shape::UrlScheme;
 use crate::store::escape_dollar;
 use crate::values;
 
-/// How long one full snapshot, and one defragmentation, may take.
+/// Default timeout of a full snapshot and of a defragmentation.
 const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_mins(15);
-/// How often a member renews its Lease.
+/// Default interval at which a member renews its Lease.
 const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) fn render_container(draft: &RenderContext<'_>) -> Result<Container, RenderError> {
@@ -48,7 +48,8 @@ pub(super) fn render_container(draft: &RenderContext<'_>) -> Result<Container, R
     })
 }
 
-/// Whether the process answers. There is no readiness: a backup that fails must not take etcd from its clients.
+/// Whether the process responds. There is no readiness probe: a failing backup must not remove etcd from the
+/// Service.
 fn liveness_probe(draft: &RenderContext<'_>) -> Probe {
     let scheme = match UrlScheme::from_tls(draft.etcd.spec.backup.tls.as_ref()) {
         UrlScheme::Http => "HTTP",
@@ -107,8 +108,8 @@ fn build_args(draft: &RenderContext<'_>) -> Result<Vec<String>, RenderError> {
     Ok(args)
 }
 
-/// Certificates towards etcd, and of the own listener. Sidecars ask each other with the authority of etcd; where etcd
-/// has none, with that of the sidecars.
+/// TLS flags for etcd and for the own listener. Sidecars call each other with the CA of etcd; if etcd has none,
+/// with the CA of the sidecars.
 fn build_tls_flags(draft: &RenderContext<'_>) -> Vec<String> {
     let mut args = build_client_flags(draft);
     if let Some(files) = draft.certificates.backup_listener_files() {
@@ -124,7 +125,7 @@ fn build_tls_flags(draft: &RenderContext<'_>) -> Vec<String> {
 fn build_member_flags(draft: &RenderContext<'_>) -> Result<Vec<String>, RenderError> {
     let spec = &draft.etcd.spec;
     let mut args = Vec::new();
-    // Addresses that differ from pod to pod cannot be in a template; the controller sees to those.
+    // A pod template cannot contain URLs that differ per pod; the controller updates those members.
     let more = spec.etcd.additional_advertise_peer_urls.as_ref();
     if more.is_none_or(Vec::is_empty) && draft.has_runtime_components() {
         args.push(format!(
@@ -171,7 +172,7 @@ fn build_election_flags(backup: &BackupSpec) -> Result<Vec<String>, RenderError>
 
 fn build_maintenance_flags(draft: &RenderContext<'_>) -> Result<Vec<String>, RenderError> {
     let etcd = &draft.etcd.spec.etcd;
-    // An empty schedule is none; without the flag the sidecar would have one of its own.
+    // An empty value disables it; without the flag the sidecar applies its own default schedule.
     let schedule = etcd.defragmentation_schedule.as_ref();
     let schedule = schedule.map(schedule::normalize).unwrap_or_default();
     let timeout = etcd.etcd_defrag_timeout.as_ref();
@@ -234,7 +235,7 @@ fn build_retention_flags(backup: &BackupSpec) -> Result<Vec<String>, RenderError
         }
         Some(GarbageCollectionPolicy::LimitBased) | None => vec![
             "--garbage-collection-policy=LimitBased".to_owned(),
-            // Fewer than one would be no backup.
+            // Keep at least one full snapshot: zero would delete every backup.
             format!(
                 "--max-backups={}",
                 backup.max_backups_limit_based_gc.unwrap_or(7).max(1)
@@ -263,7 +264,7 @@ fn format_optional_duration(
     Ok(value.transpose()?.map(|value| format!("--{flag}={value}")))
 }
 
-/// A flag that is always there, for at least a second: what takes no time never succeeds.
+/// A flag that is always set, with at least one second: a timeout of zero would fail every operation.
 fn format_duration_flag(
     flag: &str,
     field: &'static str,

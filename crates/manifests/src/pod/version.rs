@@ -1,20 +1,20 @@
-//! The version of etcd an image has, as far as its tag tells.
+//! The version of etcd in the tag of an image.
 
 use std::fmt;
 
 /// A version of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtcdVersion {
-    /// 3, so far.
+    /// Major version, 3 so far.
     pub major: u64,
-    /// Changes what is stored.
+    /// Minor version; it can change the storage format.
     pub minor: u64,
-    /// Changes nothing but errors.
+    /// Patch version; bug fixes only.
     pub patch: u64,
 }
 
 impl EtcdVersion {
-    /// A version.
+    /// The version `major.minor.patch`.
     pub const fn new(major: u64, minor: u64, patch: u64) -> Self {
         Self {
             major,
@@ -23,16 +23,17 @@ impl EtcdVersion {
         }
     }
 
-    /// The version in the tag of an image: `…/etcd:v3.5.21`, `etcd:3.4.34-0@sha256:…`. `None` when the tag is no
-    /// version.
+    /// The version in the tag of an image: `…/etcd:v3.5.21`, `etcd:3.4.34-0@sha256:…`. `None` if the tag is not
+    /// a version.
     pub fn from_image(image: &str) -> Option<Self> {
         let (name, _digest) = image.split_once('@').unwrap_or((image, ""));
+        // A registry can contain a port, so only the last path component is searched for the tag.
         let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
         let (_, tag) = last.split_once(':')?;
         Self::parse(tag)
     }
 
-    /// Reads `3.5.21`, `v3.5.21`, and those with something behind a `-` or `+`.
+    /// Parses `3.5.21` or `v3.5.21`, optionally with a suffix after `-` or `+`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let (numbers, _) = text.split_once(['-', '+']).unwrap_or((text, ""));

@@ -30,9 +30,9 @@ fn build_access(store: &StoreSpec, side: StoreSide) -> StoreAccess {
 #[test]
 fn every_alias_means_a_provider_the_programs_know() {
     for (alias, provider) in PROVIDER_ALIASES {
-        let wiring = build_access(&store_spec(alias), StoreSide::Primary);
+        let access = build_access(&store_spec(alias), StoreSide::Primary);
         let expected = format!("--storage-provider={}", provider.name());
-        assert_eq!(wiring.flags.first(), Some(&expected), "{alias}");
+        assert_eq!(access.flags.first(), Some(&expected), "{alias}");
     }
 }
 
@@ -41,7 +41,7 @@ fn a_provider_nobody_knows_is_an_error_and_none_is_no_store() {
     let error = StoreAccess::from_spec(&store_spec("ftp"), &store_context(StoreSide::Primary)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "spec.backup.store: \"ftp\" is no kind of store"
+        "spec.backup.store: unknown store provider \"ftp\""
     );
     let absent = StoreSpec {
         provider: None,
@@ -73,28 +73,28 @@ fn credentials_are_files_of_the_secret_and_a_variable_that_points_at_them() {
         ),
         ("gcp", "GOOGLE_APPLICATION_CREDENTIALS", "/var/.gcp"),
     ] {
-        let wiring = build_access(&store_spec(alias), StoreSide::Primary);
-        let value = wiring.env[0].value.as_deref().unwrap();
+        let access = build_access(&store_spec(alias), StoreSide::Primary);
+        let value = access.env[0].value.as_deref().unwrap();
         assert_eq!(
-            (wiring.env.len(), wiring.env[0].name.as_str()),
+            (access.env.len(), access.env[0].name.as_str()),
             (1, variable)
         );
         assert!(value.starts_with(dir), "{alias}: {value}");
-        assert_eq!(wiring.mounts[0].mount_path, dir);
-        let secret = wiring.volumes[0].secret.as_ref().unwrap();
+        assert_eq!(access.mounts[0].mount_path, dir);
+        let secret = access.volumes[0].secret.as_ref().unwrap();
         assert_eq!(secret.secret_name.as_deref(), Some("credentials"));
         assert_eq!(secret.default_mode, Some(0o640));
         let source = build_access(&store_spec(alias), StoreSide::Source);
         assert_eq!(source.env[0].name, format!("SOURCE_{variable}"));
         assert_ne!(source.mounts[0].mount_path, dir);
-        assert_ne!(source.volumes[0].name, wiring.volumes[0].name);
+        assert_ne!(source.volumes[0].name, access.volumes[0].name);
     }
 }
 
 #[test]
 fn ecs_takes_its_credentials_from_keys_of_the_secret() {
-    let wiring = build_access(&store_spec("dell"), StoreSide::Primary);
-    let keys: Vec<&str> = wiring
+    let access = build_access(&store_spec("dell"), StoreSide::Primary);
+    let keys: Vec<&str> = access
         .env
         .iter()
         .map(|env| {
@@ -108,7 +108,7 @@ fn ecs_takes_its_credentials_from_keys_of_the_secret() {
         .map(|selector| selector.key.as_str())
         .collect();
     assert_eq!(keys, ["endpoint", "accessKeyID", "secretAccessKey"]);
-    assert!(wiring.volumes.is_empty() && wiring.mounts.is_empty());
+    assert!(access.volumes.is_empty() && access.mounts.is_empty());
 }
 
 #[test]
@@ -118,29 +118,29 @@ fn without_a_secret_the_pod_has_its_own_identity() {
             secret_ref: None,
             ..store_spec(provider)
         };
-        let wiring = build_access(&ambient, StoreSide::Primary);
+        let access = build_access(&ambient, StoreSide::Primary);
         assert!(
-            wiring.env.is_empty() && wiring.volumes.is_empty(),
+            access.env.is_empty() && access.volumes.is_empty(),
             "{provider}"
         );
-        assert_eq!(wiring.flags.len(), 3);
+        assert_eq!(access.flags.len(), 3);
     }
 }
 
 #[test]
 fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
-    let wiring = build_access(&store_spec("Local"), StoreSide::Primary);
-    let path = &wiring.volumes[0].host_path.as_ref().unwrap().path;
+    let access = build_access(&store_spec("Local"), StoreSide::Primary);
+    let path = &access.volumes[0].host_path.as_ref().unwrap().path;
     assert_eq!(path, "/buckets/bucket");
-    assert_eq!(wiring.mounts[0].mount_path, "/var/mainstay/bucket");
-    assert_eq!(wiring.env, [env_var("HOME", "/var/mainstay")]);
+    assert_eq!(access.mounts[0].mount_path, "/var/mainstay/bucket");
+    assert_eq!(access.env, [env_var("HOME", "/var/mainstay")]);
     let unnamed = StoreSpec {
         container: None,
         ..store_spec("Local")
     };
-    let wiring = build_access(&unnamed, StoreSide::Primary);
+    let access = build_access(&unnamed, StoreSide::Primary);
     assert_eq!(
-        wiring.local_dir.as_deref(),
+        access.local_dir.as_deref(),
         Some("/var/mainstay/default.bkp")
     );
     let cloud = StoreSpec {
@@ -148,7 +148,7 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
         ..store_spec("aws")
     };
     let error = StoreAccess::from_spec(&cloud, &store_context(StoreSide::Primary)).unwrap_err();
-    assert!(error.to_string().contains("needs a container"), "{error}");
+    assert!(error.to_string().contains("requires a container"), "{error}");
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn what_looks_like_a_variable_in_a_prefix_is_not_replaced() {
         prefix: "a/$(POD_NAME)/$".into(),
         ..store_spec("aws")
     };
-    let wiring = build_access(&odd, StoreSide::Primary);
+    let access = build_access(&odd, StoreSide::Primary);
     assert!(
-        wiring
+        access
             .flags
             .contains(&"--store-prefix=a/$$(POD_NAME)/$$".to_owned())
     );

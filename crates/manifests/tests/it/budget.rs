@@ -1,16 +1,16 @@
-//! How many members a drain leaves alone.
+//! How many members a node drain must leave running.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use mainstay_manifests::{RenderInput, render};
 
 use crate::support::{plain_etcd, settings};
 
-/// How many pods have to stay, where so many are wanted and so many are there.
-fn min_available(wanted: i32, there: u32) -> IntOrString {
+/// `minAvailable` for this desired and current number of members.
+fn min_available(desired: i32, current: u32) -> IntOrString {
     let mut etcd = plain_etcd();
-    etcd.spec.replicas = wanted;
+    etcd.spec.replicas = desired;
     let shape = RenderInput {
-        replicas: there,
+        replicas: current,
         ..RenderInput::from_etcd(&etcd)
     };
     let manifests = render(&etcd, &settings(), &shape).unwrap();
@@ -20,7 +20,7 @@ fn min_available(wanted: i32, there: u32) -> IntOrString {
 
 #[test]
 fn members_that_are_to_go_are_counted_until_they_are_gone() {
-    for (wanted, there, stay) in [
+    for (desired, current, expected) in [
         (3, 3, 2),
         (3, 5, 3),
         (1, 3, 2),
@@ -30,9 +30,9 @@ fn members_that_are_to_go_are_counted_until_they_are_gone() {
         (0, 0, 0),
     ] {
         assert_eq!(
-            min_available(wanted, there),
-            IntOrString::Int(stay),
-            "{there} of {wanted}"
+            min_available(desired, current),
+            IntOrString::Int(expected),
+            "{current} of {desired}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The chart: what it installs, and what values it takes.
+//! The chart: installed objects and accepted values.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use crate::support::crate_path;
 
 const KUBE_VERSIONS: [&str; 4] = ["1.20.2", "1.28.0", "1.31.0", "1.34.0"];
 
-/// Both Helms there are.
+/// Helm 4 and Helm 3.
 pub(crate) fn helm_binaries() -> [PathBuf; 2] {
     ["MAINSTAY_HELM", "MAINSTAY_HELM_3"].map(|variable| {
         let path = std::env::var_os(variable).map(PathBuf::from);
         let found = path.filter(|path| path.is_file());
-        found.unwrap_or_else(|| panic!("{variable} names no program; run `make setup`"))
+        found.unwrap_or_else(|| panic!("{variable} is not the path of a program; run `make setup`"))
     })
 }
 
@@ -25,7 +25,7 @@ fn chart_dir() -> PathBuf {
     crate_path("../../charts/etcd-mainstay")
 }
 
-/// Runs Helm on the chart; its output, or what it complained about.
+/// Runs Helm on the chart; returns its output, or its error output.
 fn run_helm(helm: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(helm)
         .args(arguments)
@@ -116,7 +116,7 @@ fn both_helms_render_the_same_for_every_kubernetes() {
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
         assert_eq!(
             labels["app.kubernetes.io/name"], "etcd-mainstay",
-            "a selector must match"
+            "the Deployment selector must match"
         );
         assert_eq!(labels["mine"], "yes");
     }
@@ -162,7 +162,7 @@ fn the_definitions_are_those_of_the_crate_and_stay() {
 
 #[test]
 fn values_that_make_no_sense_are_refused() {
-    for wrong in [
+    for value in [
         "replicas=-1",
         r#"replicas="two""#,
         r#"image={"repository": ""}"#,
@@ -181,9 +181,9 @@ fn values_that_make_no_sense_are_refused() {
         r#"rbac={"secretNamespaces": ["a", "a"]}"#,
     ] {
         for program in helm_binaries() {
-            let refused = render_chart(&program, &[wrong]);
-            let words = refused.expect_err(wrong);
-            assert!(words.contains("schema"), "{wrong}: {words}");
+            let result = render_chart(&program, &[value]);
+            let message = result.expect_err(value);
+            assert!(message.contains("schema"), "{value}: {message}");
         }
     }
 }
@@ -209,11 +209,11 @@ fn values_of_the_peers_chart_are_taken() {
     let config: Value = serde_norway::from_str(config).unwrap();
     assert_eq!(config["kind"], "OperatorConfiguration");
     assert_eq!(config["clientConnection"]["qps"], 100);
-    // Alone, it needs no budget, which would only stop drains.
+    // A single replica gets no PodDisruptionBudget, which would only block node drains.
     assert!(filter_kind(&objects, "PodDisruptionBudget").is_empty());
 }
 
-/// The controller's container.
+/// The container of the controller.
 fn controller_container(objects: &[Value]) -> &Value {
     let deployment = filter_kind(objects, "Deployment")[0];
     &deployment["spec"]["template"]["spec"]["containers"][0]
@@ -226,7 +226,7 @@ fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
         let objects = render_chart(&program, &[text]).unwrap();
         let config = filter_kind(&objects, "ConfigMap")[0]["data"]["config.yaml"].as_str();
         let config: Value = serde_norway::from_str(config.unwrap()).unwrap();
-        // The controller takes one of the two names, and refuses both at once.
+        // The controller accepts either name and rejects both together.
         assert!(config.get("logConfiguration").is_none(), "{config}");
         let expected = serde_json::json!({"logLevel": "debug", "logFormat": "json"});
         assert_eq!(config["logging"], expected);
@@ -280,7 +280,7 @@ fn without_a_file_the_configuration_becomes_flags() {
             "--etcd-member-unknown-threshold=1m",
             "--enable-backup-compaction=true",
             "--metrics-scrape-wait-duration=0s",
-            // Those somebody gives are not given twice, which the controller would refuse.
+            // Flags in extraArgs replace the defaults; the controller rejects duplicates.
             "--etcd-events-threshold=5",
             "--active-deadline-duration",
             "1h",
@@ -289,7 +289,7 @@ fn without_a_file_the_configuration_becomes_flags() {
     }
     let plain = render_chart(&helm_binaries()[0], &["enabledOperatorConfig=false"]).unwrap();
     let args = controller_container(&plain)["args"].as_array().unwrap();
-    // A number, not 1e+06.
+    // Helm would render the float as 1e+06.
     assert!(args.contains(&"--etcd-events-threshold=1000000".into()));
 }
 

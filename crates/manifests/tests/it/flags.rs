@@ -1,4 +1,4 @@
-//! Every command line is one its program takes: read by the programs' own parsers.
+//! Every rendered command line is valid: the programs' own parsers read it.
 
 use clap::Parser as _;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
@@ -16,7 +16,7 @@ use crate::support::{
     all_containers, render_all_copies, job_template, render_jobs, plain_etcd, pod_spec, render_etcd, settings, store_spec, etcd_variants,
 };
 
-/// A command line as the kubelet passes it on: variables replaced, `$$` for `$`.
+/// The command line after the kubelet expanded variables and replaced `$$` by `$`.
 fn command_line(container: &Container) -> Vec<String> {
     let command = container.command.iter().flatten();
     let args = container.args.iter().flatten();
@@ -30,7 +30,7 @@ fn command_line(container: &Container) -> Vec<String> {
         .collect()
 }
 
-/// What the kubelet gives as variables, which clap would read from the environment.
+/// Flags in place of the pod name and namespace variables, which clap would read from the environment.
 fn add_pod_identity(line: &mut Vec<String>) {
     line.extend([
         "--pod-name=etcd-main-0".into(),
@@ -86,7 +86,7 @@ fn check_pod(name: &str, pod: &PodSpec) {
             "mainstay-sidecar" => check_sidecar(name, container),
             "mainstay-restorer" => check_restorer(name, container),
             "etcd" => {}
-            other => panic!("{name}: {other} is none of our programs"),
+            other => panic!("{name}: unknown program {other}"),
         }
     }
 }
@@ -99,7 +99,7 @@ fn members_are_started_with_flags_their_programs_take() {
     }
 }
 
-/// The Jobs of a recovery from the best copy there is.
+/// The Jobs of a recovery from the newest copy.
 fn render_volume_jobs() -> [k8s_openapi::api::batch::v1::Job; 3] {
     let mut etcd = plain_etcd();
     etcd.spec.backup.store = Some(store_spec("aws"));
@@ -136,7 +136,7 @@ fn jobs_are_started_with_flags_their_program_takes() {
             .as_ref()
             .is_none_or(|store| store.provider.is_none())
         {
-            continue; // nothing to restore from
+            continue; // without a store there are no Jobs
         }
         for job in render_jobs(&etcd, &shape) {
             check_pod(&name, job_template(&job).spec.as_ref().unwrap());

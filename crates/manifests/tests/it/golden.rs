@@ -1,4 +1,4 @@
-//! Whole objects, as files to read. `MAINSTAY_UPDATE_GOLDEN=1` writes them anew.
+//! Compares whole objects with golden files. `MAINSTAY_UPDATE_GOLDEN=1` regenerates them.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn assert_golden(name: &str, text: &str) {
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == text,
-        "testdata/golden/{name}.yaml differs from what is rendered; MAINSTAY_UPDATE_GOLDEN=1 writes it anew"
+        "testdata/golden/{name}.yaml is out of date; set MAINSTAY_UPDATE_GOLDEN=1 to regenerate it"
     );
 }
 
@@ -37,9 +37,9 @@ fn every_sample_is_rendered_as_a_whole() {
     assert!(names.len() >= 9, "samples are missing");
     for name in names {
         let manifests = render_etcd(&load_sample(&name));
-        let variable_stem = name.trim_end_matches(".yaml");
+        let stem = name.trim_end_matches(".yaml");
         assert_golden(
-            &format!("sample-{variable_stem}"),
+            &format!("sample-{stem}"),
             &to_documents(&manifests.to_objects().unwrap()),
         );
     }

@@ -1,9 +1,9 @@
-//! The objects as consumers, kubelets and our own programs see them.
+//! Tests of the rendered objects as consumers, the kubelet and our own programs see them.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue must fail"
 )]
 
 mod budget;

@@ -1,4 +1,4 @@
-//! Alerts and dashboard: they ask for series that exist, they fire when they should, and each alert has a runbook.
+//! Alerts and dashboard: they query existing series, they fire when they should, and each alert has a runbook.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,11 +12,11 @@ use crate::support::crate_path;
 
 const RULES: &str = "../../charts/etcd-mainstay/rules/etcd-mainstay.yaml";
 const DASHBOARD: &str = "../../charts/etcd-mainstay/dashboards/etcd-mainstay.json";
-/// What the monitors add to series of members (the container is added by the Prometheus operator, to all series of
-/// pods), and what Prometheus adds to histograms.
+/// Labels that the monitors add to the series of members (the Prometheus operator adds `container`), and that
+/// Prometheus adds to histograms.
 const ADDED_LABELS: [&str; 4] = ["namespace", "etcd", "container", "le"];
 
-/// How rows about series begin.
+/// Prefixes of table rows that document a series.
 const SERIES_ROW_PREFIXES: [&str; 3] = ["| `mainstay_", "| `etcdbr_", "| `process_"];
 
 fn read_file(path: &str) -> String {
@@ -36,7 +36,7 @@ fn alert_names() -> BTreeSet<String> {
     load_alerts().iter().map(name).collect()
 }
 
-/// Every question of the dashboard, with an interval in the place of Grafana's.
+/// Every query of the dashboard, with Grafana's interval variable replaced.
 fn dashboard_queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&read_file(DASHBOARD)).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -53,7 +53,7 @@ fn all_expressions() -> Vec<String> {
     of_alerts.chain(dashboard_queries()).collect()
 }
 
-/// The documented series with their labels.
+/// Documented series with their labels.
 fn documented_series() -> BTreeMap<String, BTreeSet<String>> {
     let quoted = |cell: &str| -> Vec<String> {
         let parts = cell.split('`').skip(1).step_by(2);
@@ -71,7 +71,7 @@ fn documented_series() -> BTreeMap<String, BTreeSet<String>> {
     series.collect()
 }
 
-/// The series an expression asks for, each with the labels it is narrowed down by.
+/// Series that an expression queries, each with the labels of its matchers.
 fn queried_series(expression: &str) -> Vec<(String, Vec<String>)> {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let mut found = Vec::new();
@@ -79,22 +79,22 @@ fn queried_series(expression: &str) -> Vec<(String, Vec<String>)> {
     while let Some(start) = rest.find(is_word) {
         rest = &rest[start..];
         let end = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len());
-        let (word, behind) = rest.split_at(end);
-        rest = behind;
-        let Some(inside) = behind.strip_prefix('{') else {
+        let (word, after) = rest.split_at(end);
+        rest = after;
+        let Some(inside) = after.strip_prefix('{') else {
             if word.contains('_') && !word.starts_with("histogram_") {
                 found.push((word.to_owned(), Vec::new()));
             }
             continue;
         };
-        let (inside, behind) = inside.split_once('}').unwrap();
+        let (inside, after) = inside.split_once('}').unwrap();
         let label = |matcher: &str| {
             let end = matcher.find(['=', '!']).unwrap();
             matcher[..end].trim().to_owned()
         };
         let labels = inside.split(", ").map(label).collect();
         found.push((word.to_owned(), labels));
-        rest = behind;
+        rest = after;
     }
     found
 }
@@ -103,7 +103,7 @@ fn queried_series(expression: &str) -> Vec<(String, Vec<String>)> {
 fn series_and_labels_that_are_asked_for_exist() {
     let documented_series = documented_series();
     assert!(documented_series.len() > 40, "{documented_series:?}");
-    let mut seen = BTreeSet::new();
+    let mut queried = BTreeSet::new();
     for expression in all_expressions() {
         let asked = queried_series(&expression);
         assert!(!asked.is_empty(), "{expression}");
@@ -111,17 +111,17 @@ fn series_and_labels_that_are_asked_for_exist() {
             let series = name.trim_end_matches("_bucket");
             let known = documented_series
                 .get(series)
-                .unwrap_or_else(|| panic!("no page has {series}: {expression}"));
+                .unwrap_or_else(|| panic!("{series} is not documented: {expression}"));
             for label in labels {
                 assert!(
                     known.contains(&label) || ADDED_LABELS.contains(&label.as_str()),
                     "{series} has no label {label}: {expression}"
                 );
             }
-            seen.insert(series.to_owned());
+            queried.insert(series.to_owned());
         }
     }
-    assert!(seen.len() > 20, "{seen:?}");
+    assert!(queried.len() > 20, "{queried:?}");
 }
 
 #[test]
@@ -136,13 +136,13 @@ fn the_reader_of_expressions_sees_series_and_labels() {
     assert_eq!(queried_series(expression), expected);
 }
 
-fn run_promtool(arguments: &[&str], inside: &Path) -> String {
+fn run_promtool(arguments: &[&str], dir: &Path) -> String {
     let program = std::env::var_os("MAINSTAY_PROMTOOL").map(PathBuf::from);
     let program = program.filter(|path| path.is_file());
-    let program = program.expect("MAINSTAY_PROMTOOL names no program; run `make setup`");
+    let program = program.expect("MAINSTAY_PROMTOOL is not the path of a program; run `make setup`");
     let output = Command::new(program)
         .args(arguments)
-        .current_dir(inside)
+        .current_dir(dir)
         .output()
         .unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -153,35 +153,35 @@ fn run_promtool(arguments: &[&str], inside: &Path) -> String {
 
 #[test]
 fn prometheus_takes_the_rules_and_every_question_of_the_dashboard() {
-    let place = tempfile::tempdir().unwrap();
-    fs::write(place.path().join("rules.yaml"), read_file(RULES)).unwrap();
-    let found = run_promtool(&["check", "rules", "rules.yaml"], place.path());
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("rules.yaml"), read_file(RULES)).unwrap();
+    let found = run_promtool(&["check", "rules", "rules.yaml"], dir.path());
     assert!(
         found.contains(&format!("{} rules found", alert_names().len())),
         "{found}"
     );
     let recorded = dashboard_queries().into_iter().enumerate();
     let rules: Vec<Value> = recorded
-        .map(|(i, expr)| json!({"record": format!("question:{i}"), "expr": expr}))
+        .map(|(i, expr)| json!({"record": format!("query:{i}"), "expr": expr}))
         .collect();
-    let file = json!({"groups": [{"name": "questions", "rules": rules}]}).to_string();
-    fs::write(place.path().join("questions.yaml"), file).unwrap();
-    run_promtool(&["check", "rules", "questions.yaml"], place.path());
+    let file = json!({"groups": [{"name": "queries", "rules": rules}]}).to_string();
+    fs::write(dir.path().join("queries.yaml"), file).unwrap();
+    run_promtool(&["check", "rules", "queries.yaml"], dir.path());
 }
 
 #[test]
 fn every_alert_fires_when_it_should_and_only_then() {
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let tests = read_file("testdata/rules/alerts.test.yaml");
-    fs::write(place.path().join("etcd-mainstay.yaml"), read_file(RULES)).unwrap();
-    fs::write(place.path().join("tests.yaml"), &tests).unwrap();
-    run_promtool(&["test", "rules", "tests.yaml"], place.path());
+    fs::write(dir.path().join("etcd-mainstay.yaml"), read_file(RULES)).unwrap();
+    fs::write(dir.path().join("tests.yaml"), &tests).unwrap();
+    run_promtool(&["test", "rules", "tests.yaml"], dir.path());
     let tests: Value = serde_norway::from_str(&tests).unwrap();
     let cases = tests["tests"].as_array().unwrap().iter();
     let cases: Vec<&Value> = cases
         .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
         .collect();
-    for (fires, words) in [(true, "is never seen to fire"), (false, "is never quiet")] {
+    for (fires, message) in [(true, "has no test in which it fires"), (false, "has no test in which it does not fire")] {
         let of_kind = cases
             .iter()
             .filter(|case| case["exp_alerts"].as_array().unwrap().is_empty() != fires);
@@ -189,7 +189,7 @@ fn every_alert_fires_when_it_should_and_only_then() {
             .map(|case| case["alertname"].as_str().unwrap().to_owned())
             .collect();
         for name in alert_names() {
-            assert!(covered.contains(&name), "{name} {words}");
+            assert!(covered.contains(&name), "{name} {message}");
         }
     }
 }
@@ -202,8 +202,8 @@ fn every_alert_says_what_it_means_and_has_a_runbook() {
     assert_eq!(sections, alert_names());
     for alert in load_alerts() {
         for key in ["summary", "description"] {
-            let words = alert["annotations"][key].as_str().unwrap_or("");
-            assert!(words.ends_with('.'), "{key} of {alert}");
+            let text = alert["annotations"][key].as_str().unwrap_or("");
+            assert!(text.ends_with('.'), "{key} of {alert}");
         }
         let severity = alert["labels"]["severity"].as_str().unwrap();
         assert!(

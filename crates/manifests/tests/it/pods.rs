@@ -1,4 +1,4 @@
-//! Pods that a kubelet can start and a namespace with restricted pod security admits.
+//! A kubelet can start the pods, and the restricted Pod Security Standard admits them.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use crate::support::{
     tls_config, etcd_variants,
 };
 
-/// Every pod there is, with the volumes that come from elsewhere.
+/// All rendered pods, each with the volumes that a claim template provides.
 fn render_all_pods() -> Vec<(String, PodSpec, Vec<String>)> {
     let mut pods = Vec::new();
     for (name, etcd, shape) in etcd_variants() {
         let manifests = render(&etcd, &settings(), &shape).unwrap();
-        let claims = manifests
+        let pvcs = manifests
             .stateful_set
             .spec
             .as_ref()
             .unwrap()
             .volume_claim_templates
             .iter();
-        let claims = claims
+        let pvcs = pvcs
             .flatten()
             .map(|claim| claim.metadata.name.clone().unwrap());
-        pods.push((name.clone(), pod_spec(&manifests).clone(), claims.collect()));
+        pods.push((name.clone(), pod_spec(&manifests).clone(), pvcs.collect()));
         for job in render_jobs(&etcd, &shape) {
             let name = format!("{name}: {}", job.metadata.name.as_deref().unwrap());
             pods.push((name, job_template(&job).spec.clone().unwrap(), Vec::new()));
@@ -43,12 +43,12 @@ fn render_all_pods() -> Vec<(String, PodSpec, Vec<String>)> {
 
 #[test]
 fn every_mount_has_a_volume_and_a_place_of_its_own_and_every_volume_is_mounted() {
-    for (name, pod, claims) in render_all_pods() {
+    for (name, pod, pvcs) in render_all_pods() {
         let declared: Vec<&String> = pod.volumes.iter().flatten().map(|v| &v.name).collect();
-        let volumes: BTreeSet<&String> = declared.iter().copied().chain(&claims).collect();
+        let volumes: BTreeSet<&String> = declared.iter().copied().chain(&pvcs).collect();
         assert_eq!(
             volumes.len(),
-            declared.len() + claims.len(),
+            declared.len() + pvcs.len(),
             "{name}: {declared:?}"
         );
         let mut used = BTreeSet::new();
@@ -174,7 +174,7 @@ fn probes_of_etcd_need_no_certificate_in_any_combination() {
         assert_eq!(alive.scheme.as_deref(), Some(expected), "{name}");
         assert!(
             sidecar.readiness_probe.is_none(),
-            "a failing backup must not cut off etcd"
+            "a failing backup must not remove etcd from the Service"
         );
     }
 }
@@ -202,7 +202,7 @@ fn a_listener_without_secrets_is_an_error_that_names_the_field() {
     let error = render(&etcd, &settings(), &RenderInput::from_etcd(&etcd)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "spec.backup.tls.serverTLSSecretRef names no secret"
+        "spec.backup.tls.serverTLSSecretRef: name of the secret is missing"
     );
 }
 
@@ -228,7 +228,7 @@ fn what_the_controller_holds_back_is_what_runs() {
         .unwrap();
     let size = &claim.resources.as_ref().unwrap().requests.as_ref().unwrap()["storage"];
     assert_eq!(size.0, "16Gi");
-    // Leases and addresses are there for members that are yet to come.
+    // Members that have not joined yet already have Leases and URLs.
     assert_eq!(manifests.member_leases.len(), 3);
 }
 
@@ -250,7 +250,7 @@ fn the_certificates_of_listeners_are_found_again_in_a_pod() {
     assert_eq!(found(&etcd), (None, None));
     let client = crate::support::peer_tls_config("client").tls;
     let mut backup = crate::support::peer_tls_config("backup").tls;
-    // Of the sidecar's authorities a pod tells the secret, not the key.
+    // The pod contains the name of the sidecar's CA secret, but not the key in it.
     (backup.client, backup.ca.data_key) = (None, None);
     etcd.spec.etcd.client_url_tls = Some(client.clone());
     etcd.spec.backup.tls = Some(backup.clone());

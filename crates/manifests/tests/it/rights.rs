@@ -1,4 +1,4 @@
-//! What the chart lets the controller do: all it needs, and not one thing more.
+//! Permissions that the chart grants to the controller: everything that it needs and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use crate::chart::{helm_binaries, filter_kind, render_chart};
 use crate::support::{render_jobs, plain_etcd, render_etcd, store_spec};
 use mainstay_manifests::RenderInput;
 
-/// What the controller does to each kind, and why.
+/// Required verbs per resource, with the reason.
 const REQUIRED_PERMISSIONS: [(&str, &str, &[&str]); 23] = [
-    // Looked after; the finalizer and the annotation that asks for a reconciliation are patched.
+    // Reconciled; finalizer and reconcile annotation are patched.
     (DRUID_GROUP, "etcds", &["get", "list", "watch", "patch"]),
-    // The same, and removed when they are done for as long as their author says.
+    // The same, and deleted when their TTL has expired.
     (
         DRUID_GROUP,
         "etcdcopybackupstasks",
@@ -26,7 +26,7 @@ const REQUIRED_PERMISSIONS: [(&str, &str, &[&str]); 23] = [
     (DRUID_GROUP, "etcds/status", &["get", "patch"]),
     (DRUID_GROUP, "etcdcopybackupstasks/status", &["get", "patch"]),
     (DRUID_GROUP, "etcdopstasks/status", &["get", "patch"]),
-    // Owner references that block the deletion of the owner.
+    // Required for owner references with `blockOwnerDeletion`.
     (DRUID_GROUP, "etcds/finalizers", &["update"]),
     (DRUID_GROUP, "etcdcopybackupstasks/finalizers", &["update"]),
     (DRUID_GROUP, "etcdopstasks/finalizers", &["update"]),
@@ -39,7 +39,7 @@ const REQUIRED_PERMISSIONS: [(&str, &str, &[&str]); 23] = [
     ("batch", "jobs", ALL_VERBS),
     ("rbac.authorization.k8s.io", "roles", ALL_VERBS),
     ("rbac.authorization.k8s.io", "rolebindings", ALL_VERBS),
-    // The same, and members may update theirs.
+    // The same; `update`, because the controller can grant only verbs that it has, and members update their Leases.
     (
         "coordination.k8s.io",
         "leases",
@@ -47,18 +47,18 @@ const REQUIRED_PERMISSIONS: [(&str, &str, &[&str]); 23] = [
             "get", "list", "watch", "create", "patch", "update", "delete",
         ],
     ),
-    // Replaced one at a time.
+    // Deleted one at a time during a rollout.
     ("", "pods", &["get", "list", "watch", "delete"]),
-    // How far a restore is.
+    // Progress of a restore.
     ("", "pods/log", &["get"]),
-    // Grown, and given up when damaged.
+    // Expanded, and deleted when damaged.
     (
         "",
         "persistentvolumeclaims",
         &["get", "list", "watch", "patch", "delete"],
     ),
     ("events.k8s.io", "events", &["create", "patch"]),
-    // Those a resource names.
+    // Secrets that a resource refers to.
     ("", "secrets", &["get"]),
 ];
 const DRUID_GROUP: &str = "druid.gardener.cloud";
@@ -79,7 +79,7 @@ fn permission(group: &str, resource: &str, verb: &str) -> Permission {
     (group.to_owned(), resource.to_owned(), verb.to_owned())
 }
 
-/// The rules of every role of this kind and name, in any namespace.
+/// Rules of all roles with this kind and name, in any namespace.
 fn role_rules(kind: &str, name: &str, values: &[&str]) -> Vec<PolicyRule> {
     let objects = render_chart(&helm_binaries()[0], values).unwrap();
     let roles = filter_kind(&objects, kind);
@@ -89,7 +89,7 @@ fn role_rules(kind: &str, name: &str, values: &[&str]) -> Vec<PolicyRule> {
         .collect()
 }
 
-/// What the rules grant; they are not limited to names.
+/// Permissions that the rules grant; the rules must not be limited to names.
 fn granted_permissions(rules: &[PolicyRule]) -> BTreeSet<Permission> {
     let mut rights = BTreeSet::new();
     for rule in rules {
@@ -139,7 +139,7 @@ fn the_controller_gives_pods_no_right_it_lacks() {
     for rule in &mut given {
         assert!(
             rule.resource_names.take().is_some(),
-            "by name only: {rule:?}"
+            "rule is not limited to names: {rule:?}"
         );
     }
     let given = granted_permissions(&given);
@@ -190,8 +190,8 @@ fn secrets_may_be_limited_to_namespaces() {
 #[test]
 fn secrets_are_patched_only_where_that_was_asked_for() {
     let values = [r#"rbac={"releaseSecrets": true}"#];
-    let more = granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &values));
-    let difference: Vec<Permission> = (&more - &required_permissions()).into_iter().collect();
+    let extended = granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &values));
+    let difference: Vec<Permission> = (&extended - &required_permissions()).into_iter().collect();
     assert_eq!(difference, [permission("", "secrets", "patch")]);
 }
 

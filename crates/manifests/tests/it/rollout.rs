@@ -1,4 +1,4 @@
-//! What makes a running member outdated, and what does not.
+//! Which changes make a running member outdated, and which do not.
 
 use mainstay_crds::Etcd;
 use mainstay_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberPeerUrls};
@@ -23,14 +23,14 @@ fn members_that_come_and_go_restart_no_other() {
     let etcd = plain_etcd();
     let steady = RenderInput::from_etcd(&etcd);
     let before = render(&etcd, &settings(), &steady).unwrap();
-    let mut wider = etcd.clone();
-    wider.spec.replicas = 5;
+    let mut larger = etcd.clone();
+    larger.spec.replicas = 5;
     let joining = RenderInput {
         replicas: 4,
         cluster_state: EtcdClusterState::Existing,
         ..steady.clone()
     };
-    let after = render(&wider, &settings(), &joining).unwrap();
+    let after = render(&larger, &settings(), &joining).unwrap();
     assert_eq!(pod_template(&before), pod_template(&after));
     assert_ne!(before.config_map.data, after.config_map.data);
 }
@@ -109,7 +109,7 @@ fn the_configuration_has_the_addresses_of_every_member() {
         let expected = "--service-endpoints=http://etcd-main-client:2379,http://old:2379";
         assert!(flags.contains(&expected.to_owned()), "{name}: {flags:?}");
     }
-    // A template cannot say what differs from member to member.
+    // A pod template cannot contain values that differ per member.
     let flags = container_args(find_container(pod_spec(&manifests), "backup-restore"));
     assert!(
         !flags
@@ -124,10 +124,10 @@ fn a_hibernated_cluster_keeps_its_template_and_has_no_members() {
     let mut etcd = plain_etcd();
     let running = render_etcd(&etcd);
     etcd.spec.replicas = 0;
-    let asleep = render_etcd(&etcd);
-    assert_eq!(pod_template(&running), pod_template(&asleep));
-    assert_eq!(asleep.stateful_set.spec.as_ref().unwrap().replicas, Some(0));
-    assert!(asleep.member_leases.is_empty());
+    let hibernated = render_etcd(&etcd);
+    assert_eq!(pod_template(&running), pod_template(&hibernated));
+    assert_eq!(hibernated.stateful_set.spec.as_ref().unwrap().replicas, Some(0));
+    assert!(hibernated.member_leases.is_empty());
     let config = render_config(&etcd, &RenderInput::from_etcd(&etcd));
     assert_eq!(config["initial-cluster"], "");
 }

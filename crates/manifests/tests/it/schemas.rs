@@ -1,4 +1,4 @@
-//! Everything that is rendered, by the controller and by the chart, is what several Kubernetes versions understand.
+//! Several Kubernetes versions accept everything that the controller and the chart render.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -13,18 +13,18 @@ use crate::chart;
 use crate::support::{render_all_copies, render_jobs, load_sample, settings, etcd_variants};
 
 const SCHEMA_VERSIONS: [&str; 3] = ["1.28", "1.32", "1.36"];
-/// A resource with everything uses what older ones do not know.
+/// The sample with every field uses fields that older versions do not have.
 const NEWER_VERSIONS: [&str; 2] = ["1.32", "1.36"];
 
 fn validator_binary() -> PathBuf {
     let path = std::env::var_os("MAINSTAY_KUBERNETES_VALIDATE").map(PathBuf::from);
     let found = path.filter(|path| path.is_file());
-    found.expect("MAINSTAY_KUBERNETES_VALIDATE names no program; run `make setup`")
+    found.expect("MAINSTAY_KUBERNETES_VALIDATE is not the path of a program; run `make setup`")
 }
 
-/// Checks documents against the schemas of each version, where a field nobody knows is an error.
+/// Validates documents against the schemas of each version; unknown fields are errors.
 fn validate(documents: &[String], versions: &[&str]) {
-    // Many are the same: a Lease is a Lease, whatever the store.
+    // Many documents are equal, for example the Leases of variants that differ in the store only.
     let different: BTreeSet<&str> = documents.iter().map(String::as_str).collect();
     let documents: Vec<&str> = different.into_iter().collect();
     let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
@@ -37,13 +37,13 @@ fn validate(documents: &[String], versions: &[&str]) {
             .arg(file.path())
             .output()
             .unwrap();
-        let complaint = String::from_utf8_lossy(&output.stdout).into_owned()
+        let errors = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{version}: {complaint}");
+        assert!(output.status.success(), "{version}: {errors}");
     }
 }
 
-/// JSON, since parsers of YAML disagree about words like `yes`.
+/// JSON, because YAML parsers disagree about words like `yes`.
 fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap()
 }
@@ -90,7 +90,7 @@ fn a_template_for_others_to_run_is_understood() {
         .iter()
         .map(|object| to_json(&object.object))
         .collect();
-    // Older schemas call the name of the Service required, which their servers do not.
+    // Older schemas require `serviceName`, although their API servers do not.
     validate(&objects, &["1.36"]);
 }
 
@@ -107,7 +107,7 @@ fn what_the_chart_installs_is_understood() {
     ];
     for values in [&everything[..], &[r#"watchNamespace="shoot""#]] {
         let objects = chart::render_chart(&chart::helm_binaries()[0], values).unwrap();
-        // The definitions have tests of their own, with a real API server.
+        // The CRDs are tested with a real API server elsewhere.
         let own = objects
             .iter()
             .filter(|object| object["kind"] != "CustomResourceDefinition");

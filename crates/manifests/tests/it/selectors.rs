@@ -1,4 +1,4 @@
-//! Who is selected by what: members by everything that is theirs, the pods of Jobs by nothing of it.
+//! Member selectors match member pods, and never the pods of Jobs or of other Etcds.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::{render_all_copies, job_template, render_jobs, plain_etcd, r
 
 type Labels = BTreeMap<String, String>;
 
-/// Every selector among the objects, by what has it.
+/// All selectors among the objects, with the name of their object.
 fn collect_selectors(manifests: &Manifests) -> Vec<(&'static str, Labels)> {
     let service = |service: &Option<k8s_openapi::api::core::v1::Service>| {
         let spec = service.as_ref().unwrap().spec.as_ref().unwrap();
@@ -51,7 +51,7 @@ fn job_pod_labels(etcd: &Etcd) -> Vec<Labels> {
     labels.collect()
 }
 
-/// Labels a person may come up with, those of the operator included.
+/// Labels that a user may set, including those of the controller.
 fn any_labels() -> impl Strategy<Value = Labels> {
     let key = prop_oneof![
         Just("app.kubernetes.io/part-of".to_owned()),
@@ -74,8 +74,8 @@ proptest! {
         etcd.spec.labels.clone_from(&labels);
         let manifests = render_etcd(&etcd);
         let pods = pod_labels(&manifests);
-        for (whose, selector) in collect_selectors(&manifests) {
-            prop_assert!(matches_selector(&selector, &pods), "{whose}: {selector:?} {pods:?}");
+        for (object, selector) in collect_selectors(&manifests) {
+            prop_assert!(matches_selector(&selector, &pods), "{object}: {selector:?} {pods:?}");
         }
         for (key, value) in &labels {
             let is_ours = key.starts_with("app.kubernetes.io/");
@@ -92,11 +92,11 @@ proptest! {
         let manifests = render_etcd(&etcd);
         let mut neighbour = etcd.clone();
         neighbour.metadata.name = Some(format!("etcd-main-{other}"));
-        let mut strangers = job_pod_labels(&etcd);
-        strangers.push(pod_labels(&render_etcd(&neighbour)));
-        for (whose, selector) in collect_selectors(&manifests) {
-            for stranger in &strangers {
-                prop_assert!(!matches_selector(&selector, stranger), "{whose} selects {stranger:?}");
+        let mut others = job_pod_labels(&etcd);
+        others.push(pod_labels(&render_etcd(&neighbour)));
+        for (object, selector) in collect_selectors(&manifests) {
+            for other_pod in &others {
+                prop_assert!(!matches_selector(&selector, other_pod), "{object} selects {other_pod:?}");
             }
         }
     }

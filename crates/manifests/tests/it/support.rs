@@ -1,4 +1,4 @@
-//! Etcds with one difference each, and everything that is rendered for them.
+//! Etcd variants for tests, and everything that is rendered for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ pub(crate) fn settings() -> OperatorSettings {
     })
 }
 
-/// A resource of `crds/samples` as an API server would have stored it.
+/// A resource of `crds/samples` as an API server stores it.
 pub(crate) fn load_sample(name: &str) -> Etcd {
     let text = fs::read_to_string(crate_path("../../crds/samples").join(name)).unwrap();
     with_stored_metadata(serde_norway::from_str(&text).unwrap())
 }
 
-/// The names of all Etcds among the samples.
+/// File names of all Etcds among the samples.
 pub(crate) fn list_samples() -> Vec<String> {
     let files = fs::read_dir(crate_path("../../crds/samples")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -49,7 +49,7 @@ fn with_stored_metadata(mut etcd: Etcd) -> Etcd {
     etcd
 }
 
-/// Three members, no backup, no certificates.
+/// Three members, no backup, no TLS.
 pub(crate) fn plain_etcd() -> Etcd {
     let mut etcd = Etcd::new("etcd-main", mainstay_crds::EtcdSpec::default());
     etcd.spec.replicas = 3;
@@ -95,7 +95,7 @@ pub(crate) fn store_spec(provider: &str) -> StoreSpec {
     }
 }
 
-/// A store that is reached with what a pod has on it anyway, not with a secret.
+/// A store that uses the ambient identity of the pod instead of a secret.
 pub(crate) fn store_without_secret(provider: &str) -> StoreSpec {
     StoreSpec {
         secret_ref: None,
@@ -115,7 +115,7 @@ pub(crate) const PROVIDERS: [&str; 8] = [
     "Local",
 ];
 
-/// Encryption of clients, of members and of the sidecar, in every combination.
+/// TLS of clients, members and sidecar, in every combination.
 pub(crate) fn tls_combinations() -> Vec<(String, Etcd)> {
     (0..8u8)
         .map(|bits| {
@@ -144,7 +144,7 @@ pub(crate) fn tls_combinations() -> Vec<(String, Etcd)> {
         .collect()
 }
 
-/// Many Etcds that differ in whatever changes a pod, each with the shape it is in.
+/// Etcds that differ in everything that changes a pod, each with its shape.
 pub(crate) fn etcd_variants() -> Vec<(String, Etcd, RenderInput)> {
     let mut all = Vec::new();
     let mut add = |name: String, etcd: Etcd| {
@@ -242,7 +242,7 @@ pub(crate) fn render_jobs(etcd: &Etcd, shape: &RenderInput) -> Vec<Job> {
     ]
 }
 
-/// A copy from one store to another.
+/// The Job of a copy from one store to another.
 pub(crate) fn render_copy(source: StoreSpec, target: StoreSpec) -> Job {
     let text = fs::read_to_string(crate_path("../../crds/samples/copy-backups-everything.yaml"));
     let mut task: EtcdCopyBackupsTask = serde_norway::from_str(&text.unwrap()).unwrap();
@@ -255,7 +255,7 @@ pub(crate) fn render_copy(source: StoreSpec, target: StoreSpec) -> Job {
     render_copy_job(&task, &settings(), &CopyJob::default()).unwrap()
 }
 
-/// Copies between every two kinds of store, and between two of a kind where one has no secret, or neither.
+/// Copies between every two providers, and within each provider with one or no secret.
 pub(crate) fn render_all_copies() -> Vec<Job> {
     let pairs = PROVIDERS
         .into_iter()

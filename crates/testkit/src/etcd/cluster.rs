@@ -9,45 +9,45 @@ use super::process::free_url;
 use super::wires::PeerProxies;
 use super::{EtcdServer, EtcdOptions, EtcdRelease};
 
-/// How long an election may take on a loaded machine.
+/// Time limit of an election on a loaded machine.
 const ELECTION_DEADLINE: Duration = Duration::from_mins(2);
-/// A member that does not answer within this is paused, cut off or gone.
+/// A member that does not answer within this time is paused, isolated or stopped.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Members that founded a cluster together, `m0`, `m1`, and so on.
+/// Members that bootstrapped a cluster together: `m0`, `m1`, and so on.
 #[derive(Debug)]
 pub struct EtcdCluster {
-    /// The members, in the order of their names.
+    /// The members, ordered by name.
     pub members: Vec<EtcdServer>,
     proxies: Option<PeerProxies>,
 }
 
 impl EtcdCluster {
-    /// Starts `size` members of a new cluster, each with these options, and waits for all.
+    /// Bootstraps a cluster of `size` members with these options and waits until all are healthy.
     ///
     /// # Panics
-    /// With a member's log when it does not come up.
+    /// If a member does not become healthy, with its log.
     pub async fn start(version: EtcdRelease, size: usize, options: &EtcdOptions) -> Self {
-        let founders: Vec<_> = (0..size).map(|i| (format!("m{i}"), free_url())).collect();
-        let members = founders
+        let initial_cluster: Vec<_> = (0..size).map(|i| (format!("m{i}"), free_url())).collect();
+        let members = initial_cluster
             .iter()
             .map(|(name, url)| (version, options.clone().name(name).peer_url(url)))
             .collect();
         Self::start_members(members).await
     }
 
-    /// As [`start`](Self::start), with wires between the members that can be cut.
+    /// As [`start`](Self::start), with proxies between the members that can be cut.
     ///
     /// # Panics
-    /// With a member's log when it does not come up.
+    /// If a member does not become healthy, with its log.
     pub async fn start_with_proxies(version: EtcdRelease, size: usize, options: &EtcdOptions) -> Self {
         let listening: Vec<String> = (0..size).map(|_| free_url()).collect();
         let wires = PeerProxies::start(&listening);
         let ends = wires.urls().iter().zip(&listening).enumerate();
-        let members = ends.map(|(i, (told, listens))| {
+        let members = ends.map(|(i, (advertised, listen))| {
             let options = options.clone().name(format!("m{i}"));
-            (version, options.peer_url(told).peer_listen_url(listens))
+            (version, options.peer_url(advertised).peer_listen_url(listen))
         });
         let mut cluster = Self::start_members(members.collect()).await;
         for (index, member) in cluster.members.iter().enumerate() {
@@ -57,13 +57,13 @@ impl EtcdCluster {
         cluster
     }
 
-    /// Starts members with options of their own, for directories a restore laid out. Each option
-    /// set needs a name and a peer URL; the list of founders follows from them.
+    /// Starts members with individual options, for restored data directories. The options of each must contain a name
+    /// and a peer URL, from which the initial cluster is built.
     ///
     /// # Panics
-    /// With a member's log when it does not come up.
+    /// If a member does not become healthy, with its log.
     pub async fn start_members(members: Vec<(EtcdRelease, EtcdOptions)>) -> Self {
-        let founders: Vec<String> = members
+        let initial_cluster: Vec<String> = members
             .iter()
             .map(|(_, options)| {
                 let name = options.name.as_deref().expect("a member's name");
@@ -73,11 +73,11 @@ impl EtcdCluster {
                 )
             })
             .collect();
-        let founders = founders.join(",");
-        // All are started before any is waited for: alone, none has a quorum.
+        let initial_cluster = initial_cluster.join(",");
+        // Start all before waiting for any: a single member has no quorum and never becomes healthy.
         let mut members: Vec<EtcdServer> = members
             .into_iter()
-            .map(|(version, options)| EtcdServer::spawn(version, options.initial_cluster(&founders)))
+            .map(|(version, options)| EtcdServer::spawn(version, options.initial_cluster(&initial_cluster)))
             .collect();
         for member in &mut members {
             member
@@ -88,7 +88,7 @@ impl EtcdCluster {
         Self::from_members(members)
     }
 
-    /// Members that were started one by one.
+    /// A cluster of members that were started one by one.
     pub fn from_members(members: Vec<EtcdServer>) -> Self {
         Self {
             members,
@@ -96,29 +96,29 @@ impl EtcdCluster {
         }
     }
 
-    /// Cuts every connection between this member and the others, both ways. Its clients still
-    /// reach it. Needs [`start_with_proxies`](Self::start_wired).
+    /// Cuts all connections between this member and the others, in both directions. Clients still reach it. Requires
+    /// [`start_with_proxies`](Self::start_with_proxies).
     pub fn isolate(&self, member: usize) {
-        self.proxies.as_ref().expect("wires").isolate(member);
+        self.proxies.as_ref().expect("a cluster with proxies").isolate(member);
     }
 
-    /// Members reach each other again.
+    /// Restores all connections between members.
     pub fn heal(&self) {
-        self.proxies.as_ref().expect("wires").heal();
+        self.proxies.as_ref().expect("a cluster with proxies").heal();
     }
 
-    /// The member that a majority follows.
+    /// Index of the leader that a majority follows.
     ///
     /// # Panics
-    /// When there is none after two minutes.
+    /// If there is none after two minutes.
     pub async fn leader(&self) -> usize {
         self.wait_for_leader(None).await
     }
 
-    /// The member that a majority follows, once that is not the one that led before.
+    /// Waits until a majority follows another leader than `before`; returns its index.
     ///
     /// # Panics
-    /// When there is none after two minutes.
+    /// If there is none after two minutes.
     pub async fn wait_for_new_leader(&self, before: usize) -> usize {
         self.wait_for_leader(Some(before)).await
     }
@@ -132,13 +132,13 @@ impl EtcdCluster {
             }
             assert!(
                 Instant::now() < deadline,
-                "no member leads after {ELECTION_DEADLINE:?}"
+                "no leader after {ELECTION_DEADLINE:?}"
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The member that a majority follows now. Members that do not answer have no voice.
+    /// Index of the leader that a majority follows now. Members that do not answer are not counted.
     pub async fn find_leader(&self) -> Option<usize> {
         let mut views = Vec::new();
         for (index, member) in self.members.iter().enumerate() {
@@ -154,21 +154,21 @@ impl EtcdCluster {
         Some(*leader)
     }
 
-    /// The member behind another one in the order of names; the first is behind the last.
+    /// The next member in the order of names; the first follows the last.
     pub fn next_member(&self, member: usize) -> usize {
         (member + 1) % self.members.len()
     }
 }
 
-/// Who a member is and whom it follows; `None` when it does not say.
+/// ID of a member and of the leader that it follows; `None` if it does not answer.
 async fn query_leader(member: &EtcdServer) -> Option<(MemberId, MemberId)> {
     if !member.is_running() {
         return None;
     }
-    let asked = async {
+    let status_request = async {
         let status = member.try_client().await.ok()?.status().await.ok()?;
         let own = status.header()?.member_id();
         Some((MemberId(own), MemberId(status.leader())))
     };
-    timeout(ANSWER_DEADLINE, asked).await.ok().flatten()
+    timeout(ANSWER_DEADLINE, status_request).await.ok().flatten()
 }

@@ -1,9 +1,8 @@
-//! etcd servers of three ages, started and asked.
+//! etcd servers of three versions.
 //!
-//! [`EtcdVersion`] finds the binaries, [`EtcdOptions`] states what differs from the default, [`Etcd`]
-//! owns one process and its directory, [`EtcdCluster`] several that know each other. The questions a
-//! test asks a server are in `ask`, the programs that come with it in `tools`. `wires` runs between
-//! members whose connections a test wants to cut.
+//! [`EtcdVersion`] finds the binaries, [`EtcdOptions`] describes the difference from the defaults, [`Etcd`] owns one
+//! process and its directory, [`EtcdCluster`] several members. `ask` contains the queries of tests, `tools` runs the
+//! command line tools of etcd, and `wires` proxies the peer connections that a test cuts.
 
 mod ask;
 mod cluster;

@@ -1,8 +1,8 @@
-//! How an etcd is started: everything has a default, a test states its one difference.
+//! Options of an etcd process. Everything has a default; a test sets only what differs.
 
 use std::path::PathBuf;
 
-/// Options of one member. The default is a new single-member cluster in a directory of its own.
+/// Options of one member. Default: a new single-member cluster in a temporary directory.
 #[derive(Clone, Debug, Default)]
 pub struct EtcdOptions {
     pub(crate) name: Option<String>,
@@ -20,97 +20,97 @@ impl EtcdOptions {
         Self::default()
     }
 
-    /// The member's name, `default` unless told.
+    /// Name of the member. Default: `default`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Serves this directory, which may exist already and stays when the server is dropped.
+    /// Data directory. It may exist already and is kept when the server is dropped.
     #[must_use]
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(directory.into());
         self
     }
 
-    /// Listens for peers here and tells them so.
+    /// Peer URL that the member listens on and advertises.
     #[must_use]
     pub fn peer_url(mut self, url: impl Into<String>) -> Self {
         self.peer_url = Some(url.into());
         self
     }
 
-    /// Listens for peers here, while they are told the [`peer_url`](Self::peer_url): something between
-    /// the two passes connections on.
+    /// Peer URL that the member listens on, if a proxy serves the advertised [`peer_url`](Self::peer_url).
     #[must_use]
     pub fn peer_listen_url(mut self, url: impl Into<String>) -> Self {
         self.peer_listen_url = Some(url.into());
         self
     }
 
-    /// The members that found the cluster together, `name=url,name=url`.
+    /// Members that bootstrap the cluster together: `name=url,name=url`.
     #[must_use]
     pub fn initial_cluster(mut self, members: impl Into<String>) -> Self {
         self.initial_cluster = Some(members.into());
         self
     }
 
-    /// Joins an existing cluster instead of founding one.
+    /// Joins an existing cluster instead of bootstrapping one.
     #[must_use]
     pub fn join_existing(self) -> Self {
         self.flag("initial-cluster-state", "existing")
     }
 
-    /// The token that tells clusters apart.
+    /// Cluster token, from which etcd derives the cluster ID.
     #[must_use]
     pub fn token(self, token: &str) -> Self {
         self.flag("initial-cluster-token", token)
     }
 
-    /// Refuses writes once the database is this large.
+    /// Database size in bytes above which etcd rejects writes.
     #[must_use]
     pub fn quota_bytes(self, bytes: u64) -> Self {
         self.flag("quota-backend-bytes", &bytes.to_string())
     }
 
-    /// Accepts transactions with this many operations.
+    /// Maximum number of operations per transaction.
     #[must_use]
     pub fn max_txn_ops(self, operations: usize) -> Self {
         self.flag("max-txn-ops", &operations.to_string())
     }
 
-    /// Accepts requests of this size.
+    /// Maximum size of a request in bytes.
     #[must_use]
     pub fn max_request_bytes(self, bytes: usize) -> Self {
         self.flag("max-request-bytes", &bytes.to_string())
     }
 
-    /// Writes a raft snapshot, and so a `.snap` file, after this many entries.
+    /// Number of raft entries after which etcd writes a raft snapshot, a `.snap` file.
     #[must_use]
     pub fn snapshot_count(self, entries: u64) -> Self {
         self.flag("snapshot-count", &entries.to_string())
     }
 
-    /// Takes a leader for lost after five seconds of silence instead of one, so that a busy machine alone causes no
-    /// election. A request gets 5 s and twice that time: 15 s instead of 7.
+    /// Election timeout of 5 s instead of 1 s, so that a busy machine alone causes no election. etcd times a
+    /// request out after 5 s plus twice the election timeout: 15 s instead of 7 s.
     #[must_use]
     pub fn long_election_timeout(self) -> Self {
         self.flag("heartbeat-interval", "500")
             .flag("election-timeout", "5000")
     }
 
-    /// Accepts transactions of 10 000 operations and 64 MiB, the largest the product promises, and gives them time.
+    /// Accepts transactions of 10 000 operations and 64 MiB, the largest that the product supports, with long
+    /// timeouts.
     #[must_use]
     pub fn huge_transactions(self) -> Self {
-        // Keys, lengths and the request around the values come on top of the 64 MiB.
+        // The 64 MiB are values only; keys and encoding need additional space.
         self.long_election_timeout()
             .max_txn_ops(10_000)
             .max_request_bytes(72 << 20)
             .quota_bytes(8 << 30)
     }
 
-    /// Syncs what it writes, as in production. Tests that pull no plug do without.
+    /// Enables fsync, as in production. It is needed only by tests that simulate a power loss.
     #[must_use]
     pub fn with_fsync(mut self) -> Self {
         self.fsync = true;

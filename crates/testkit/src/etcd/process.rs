@@ -1,4 +1,4 @@
-//! One etcd process: its directory, its ports, its log, its end.
+//! One etcd process with its directory, ports and log.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,37 +17,37 @@ use tokio::time::{sleep, timeout};
 use super::{EtcdOptions, EtcdRelease};
 use crate::ports::free_port;
 
-/// Long enough for a cold start on a loaded machine; a server that needs more is stuck.
+/// Covers a cold start on a loaded machine; a server that needs longer is stuck.
 const START_DEADLINE: Duration = Duration::from_mins(2);
-/// A server that takes longer to leave after SIGTERM is stuck.
+/// A server that takes longer to exit after SIGTERM is stuck.
 const STOP_DEADLINE: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Why a server did not come up, with its log.
+/// Why a server did not become healthy, with its log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdStartError {
-    /// The process ended by itself.
-    #[error("etcd {version} ended with {status} before it was healthy; its log:\n{log}")]
+    /// The process exited.
+    #[error("etcd {version} exited with {status} before it became healthy; log:\n{log}")]
     Exited {
-        /// Which etcd.
+        /// Version of etcd.
         version: EtcdRelease,
-        /// How it ended.
+        /// Exit status of the process.
         status: ExitStatus,
-        /// All it wrote.
+        /// Complete log of the process.
         log: String,
     },
-    /// The process runs, but does not serve.
-    #[error("etcd {version} was not healthy after {START_DEADLINE:?}; its log:\n{log}")]
+    /// The process runs but is not healthy.
+    #[error("etcd {version} is not healthy after {START_DEADLINE:?}; log:\n{log}")]
     Unhealthy {
-        /// Which etcd.
+        /// Version of etcd.
         version: EtcdRelease,
-        /// All it wrote.
+        /// Complete log of the process.
         log: String,
     },
 }
 
-/// A running etcd server. Dropping it kills the process and removes what it owns.
+/// A running etcd server. Dropping it kills the process and removes its temporary directory.
 #[derive(Debug)]
 pub struct EtcdServer {
     version: EtcdRelease,
@@ -64,25 +64,25 @@ impl EtcdServer {
     /// Starts a server and waits until it is healthy.
     ///
     /// # Panics
-    /// With the server's log when it does not come up.
+    /// If the server does not become healthy, with its log.
     pub async fn start(version: EtcdRelease, options: EtcdOptions) -> Self {
         Self::try_start(version, options)
             .await
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Starts a server that may refuse its data directory.
+    /// Starts a server; an error if it does not become healthy, for example because of its data directory.
     pub async fn try_start(version: EtcdRelease, options: EtcdOptions) -> Result<Self, EtcdStartError> {
         for _ in 0..5 {
             let mut etcd = Self::spawn(version, options.clone());
             match etcd.wait_until_healthy().await {
-                // Between choosing a port and using it somebody else was faster: choose again.
+                // Another process took the port between allocation and use: retry with new ports.
                 Err(EtcdStartError::Exited { log, .. }) if log.contains("address already in use") => {}
                 Err(error) => return Err(error),
                 Ok(()) => return Ok(etcd),
             }
         }
-        panic!("five times in a row somebody took the ports chosen for etcd {version}")
+        panic!("the ports for etcd {version} were taken five times in a row")
     }
 
     /// Starts a server without waiting, for members that need each other to become healthy.
@@ -107,12 +107,12 @@ impl EtcdServer {
         etcd
     }
 
-    /// Starts a stopped or killed server again: same directory, same addresses.
+    /// Starts a stopped or killed server again, with the same directory and URLs.
     ///
     /// # Panics
-    /// With the server's log when it does not come up, and when it already runs.
+    /// If the server does not become healthy, with its log, or if it is already running.
     pub async fn restart(&mut self) {
-        assert!(self.child.is_none(), "etcd {} runs already", self.version);
+        assert!(self.child.is_none(), "etcd {} is already running", self.version);
         self.launch();
         self.wait_until_healthy()
             .await
@@ -122,13 +122,13 @@ impl EtcdServer {
     /// Starts a stopped or killed server again without waiting, for members that have no quorum yet.
     ///
     /// # Panics
-    /// When it already runs.
+    /// If it is already running.
     pub fn relaunch(&mut self) {
-        assert!(self.child.is_none(), "etcd {} runs already", self.version);
+        assert!(self.child.is_none(), "etcd {} is already running", self.version);
         self.launch();
     }
 
-    /// From the next start on, the server has these options; its directory and addresses stay.
+    /// Sets the options for the next start; directory and URLs stay.
     pub fn set_options(&mut self, options: EtcdOptions) {
         self.options = options;
     }
@@ -140,13 +140,14 @@ impl EtcdServer {
             .open(self.log_path());
         let log = log.expect("open the log of etcd");
         let name = self.options.name.as_deref().unwrap_or("default");
-        let founders = match &self.options.initial_cluster {
+        let initial_cluster = match &self.options.initial_cluster {
             Some(members) => members.clone(),
             None => format!("{name}={}", self.peer_url),
         };
         let listen_peers = self.options.peer_listen_url.as_ref();
         let listen_peers = listen_peers.unwrap_or(&self.peer_url);
         let child = Command::new(self.version.program_path("etcd"))
+            // etcd refuses to start if an `ETCD_*` variable conflicts with a flag.
             .env_clear()
             .arg(format!("--name={name}"))
             .arg(format!("--data-dir={}", self.data_dir.display()))
@@ -154,7 +155,7 @@ impl EtcdServer {
             .arg(format!("--advertise-client-urls={}", self.client_url))
             .arg(format!("--listen-peer-urls={listen_peers}"))
             .arg(format!("--initial-advertise-peer-urls={}", self.peer_url))
-            .arg(format!("--initial-cluster={founders}"))
+            .arg(format!("--initial-cluster={initial_cluster}"))
             .args((!self.options.fsync).then_some("--unsafe-no-fsync"))
             .args(&self.options.flags)
             .stdin(Stdio::null())
@@ -164,7 +165,7 @@ impl EtcdServer {
         self.child = Some(child.unwrap_or_else(|error| panic!("start etcd: {error}")));
     }
 
-    /// Waits for a server that was launched without waiting.
+    /// Waits until a server that was started without waiting is healthy.
     pub async fn wait_until_healthy(&mut self) -> Result<(), EtcdStartError> {
         let version = self.version;
         let deadline = Instant::now() + START_DEADLINE;
@@ -190,13 +191,13 @@ impl EtcdServer {
         }
     }
 
-    /// Whether the server takes part in a quorum. Space and corruption alarms do not count: a test
-    /// that raises them still wants to talk to the server.
+    /// Whether the server has quorum. NOSPACE and CORRUPT alarms are ignored, because tests that raise them
+    /// still use the server.
     pub async fn is_healthy(&self) -> bool {
-        let Ok(answer) = timeout(Duration::from_secs(5), self.request_health()).await else {
+        let Ok(response) = timeout(Duration::from_secs(5), self.request_health()).await else {
             return false;
         };
-        answer.is_ok_and(|text| text.starts_with("HTTP/1.1 200") || text.contains("ALARM"))
+        response.is_ok_and(|text| text.starts_with("HTTP/1.1 200") || text.contains("ALARM"))
     }
 
     async fn request_health(&self) -> io::Result<String> {
@@ -208,22 +209,22 @@ impl EtcdServer {
                   Host: etcd\r\nConnection: close\r\n\r\n",
             )
             .await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
+        Ok(response)
     }
 
-    /// Ends the server in order (SIGTERM) and waits for it; the data directory is complete then.
+    /// Stops the server gracefully (SIGTERM) and waits; the data directory is complete then.
     ///
     /// # Panics
-    /// When the server does not run, or does not leave.
+    /// If the server is not running or does not exit.
     pub async fn stop(&mut self) {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + STOP_DEADLINE;
         while self.exit_status().is_none() {
             assert!(
                 Instant::now() < deadline,
-                "etcd ignores SIGTERM; its log:\n{}",
+                "etcd did not exit after SIGTERM; log:\n{}",
                 self.read_log()
             );
             sleep(POLL_INTERVAL).await;
@@ -231,28 +232,27 @@ impl EtcdServer {
         self.child = None;
     }
 
-    /// Ends the server at once (SIGKILL), as a power cut would end the process.
+    /// Kills the server (SIGKILL), as a crash would.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Fails only when the process is gone already, which is what was wanted.
+            // Fails only if the process has already exited.
             child.kill().ok();
             child.wait().ok();
         }
     }
 
-    /// Stops the process without ending it (SIGSTOP), as a machine that is starved or suspended would.
-    /// Connections stay open, and nothing is answered.
+    /// Pauses the process (SIGSTOP), like a starved or suspended machine. Connections stay open without responses.
     ///
     /// # Panics
-    /// When the server does not run.
+    /// If the server is not running.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a paused process go on (SIGCONT).
+    /// Resumes a paused process (SIGCONT).
     ///
     /// # Panics
-    /// When the server does not run.
+    /// If the server is not running.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -262,10 +262,10 @@ impl EtcdServer {
         self.child.is_some()
     }
 
-    /// The process.
+    /// Process ID.
     ///
     /// # Panics
-    /// When the server does not run.
+    /// If the server is not running.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("a running etcd").id()
     }
@@ -277,27 +277,27 @@ impl EtcdServer {
     fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child
             .as_mut()
-            .and_then(|child| child.try_wait().expect("ask for the state of etcd"))
+            .and_then(|child| child.try_wait().expect("read the state of etcd"))
     }
 
-    /// Logs in: every later question is asked as this user.
+    /// Sets the user of all following requests.
     pub fn login(&mut self, name: &str, password: &str) {
         self.user = Some((name.to_owned(), password.to_owned()));
     }
 
-    /// The user and password of the last [`login`](Self::login).
+    /// User and password of the last [`login`](Self::login).
     pub fn user(&self) -> Option<&(String, String)> {
         self.user.as_ref()
     }
 
-    /// A client of this very member.
+    /// A client of this member only.
     pub async fn client(&self) -> Client {
         self.try_client()
             .await
             .unwrap_or_else(|error| panic!("connect to {}: {error}", self.client_url))
     }
 
-    /// A client of this very member, which may be down.
+    /// A client of this member only; an error if it is down.
     pub async fn try_client(&self) -> Result<Client, etcd_client::Error> {
         let mut options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(10));
         if let Some((name, password)) = &self.user {
@@ -306,27 +306,27 @@ impl EtcdServer {
         Client::connect([&self.client_url], Some(options)).await
     }
 
-    /// Which etcd this is.
+    /// Version of etcd.
     pub fn version(&self) -> EtcdRelease {
         self.version
     }
 
-    /// Where clients connect.
+    /// Client URL.
     pub fn client_url(&self) -> &str {
         &self.client_url
     }
 
-    /// Where peers connect.
+    /// Advertised peer URL.
     pub fn peer_url(&self) -> &str {
         &self.peer_url
     }
 
-    /// The data directory: the one asked for, or one that goes when this value goes.
+    /// Data directory. Unless the options name one, it is removed when this value is dropped.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 
-    /// All the server wrote, over all its starts.
+    /// Log of all starts of the server.
     pub fn read_log(&self) -> String {
         fs::read(self.log_path())
             .map(|text| String::from_utf8_lossy(&text).into_owned())
@@ -349,7 +349,7 @@ pub(crate) fn signal_process(id: u32, signal: Signal) {
     kill_process(pid.expect("a process id"), signal).expect("signal a process");
 }
 
-/// A loopback address that is this process's alone.
+/// A loopback URL with a port that belongs to this process.
 pub fn free_url() -> String {
     format!("http://{}:{}", Ipv4Addr::LOCALHOST, free_port())
 }

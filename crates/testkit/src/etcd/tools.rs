@@ -1,4 +1,4 @@
-//! The programs that come with an etcd, run on a server or on its files.
+//! The command line tools of etcd, run against a server or its files.
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use super::{EtcdServer, EtcdRelease};
 
 impl EtcdRelease {
-    /// Runs the tool that works on files, for verbs such as `snapshot status`. Before 3.5 they
-    /// belonged to `etcdctl`; the same words work there.
+    /// Runs the tool for offline files, with commands such as `snapshot status`. Before 3.5 these commands
+    /// belong to `etcdctl`, with the same arguments.
     pub fn run_etcdutl<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> Output {
         let name = if self == Self::V3_4 {
             "etcdctl"
@@ -22,17 +22,17 @@ impl EtcdRelease {
         run.unwrap_or_else(|error| panic!("run {name} {self}: {error}"))
     }
 
-    /// As [`run_etcdutl`](Self::run_etcdutl), for what must succeed; returns standard output.
+    /// As [`run_etcdutl`](Self::run_etcdutl), but panics on failure; returns standard output.
     pub fn etcdutl<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> String {
         expect_success("etcdutl", self.run_etcdutl(arguments))
     }
 }
 
 impl EtcdServer {
-    /// Runs `etcdctl` on this server; returns standard output.
+    /// Runs `etcdctl` against this server; returns standard output.
     ///
     /// # Panics
-    /// With what it wrote when it fails.
+    /// If it fails, with its error output.
     pub fn etcdctl<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
         let mut command = Command::new(self.version().program_path("etcdctl"));
         command
@@ -52,7 +52,7 @@ impl EtcdServer {
     /// Runs `etcdutl` of this server's version; returns standard output.
     ///
     /// # Panics
-    /// With what it wrote when it fails.
+    /// If it fails, with its error output.
     pub fn etcdutl<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
         self.version().etcdutl(arguments)
     }
@@ -62,8 +62,8 @@ fn expect_success(name: &str, output: Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{name} ended with {}:\n{errors}",
+        "{name} exited with {}:\n{errors}",
         output.status
     );
-    String::from_utf8(output.stdout).unwrap_or_else(|_| panic!("{name} wrote no UTF-8"))
+    String::from_utf8(output.stdout).unwrap_or_else(|_| panic!("output of {name} is not UTF-8"))
 }

@@ -1,38 +1,38 @@
-//! The ages of etcd the product supports, and where their binaries are on this machine.
+//! The etcd versions that the product supports, and the location of their binaries.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::place::{cache_dir, env_path};
 
-/// An etcd release line for which `make setup` provides binaries, oldest first.
+/// An etcd release line for which `make setup` installs binaries, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EtcdRelease {
     /// 3.4, the oldest supported.
     V3_4,
     /// 3.5 before its late storage fixes.
     V3_5,
-    /// The newest 3.5 to be had.
+    /// The newest available 3.5.
     V3_5New,
 }
 
 impl EtcdRelease {
-    /// Every version, oldest first.
+    /// All versions, oldest first.
     pub const fn all() -> [Self; 3] {
         [Self::V3_4, Self::V3_5, Self::V3_5New]
     }
 
-    /// This version and every newer one: those that must accept data this one wrote.
+    /// This version and every newer one: the versions that must accept data of this one.
     pub fn newer_or_equal(self) -> impl Iterator<Item = Self> {
         Self::all()
             .into_iter()
             .filter(move |version| *version >= self)
     }
 
-    /// The directory with `etcd` and `etcdctl`: the one its variable names, or the cache's.
+    /// Directory with `etcd` and `etcdctl`: from its environment variable, or from the cache.
     ///
     /// # Panics
-    /// When neither holds an `etcd`; the sentence says what to run.
+    /// If neither contains `etcd`; the message says what to run.
     pub fn directory(self) -> PathBuf {
         let (variable, link) = match self {
             Self::V3_4 => ("MAINSTAY_ETCD_3_4", "3.4"),
@@ -43,13 +43,13 @@ impl EtcdRelease {
         match found {
             Some(directory) if directory.join("etcd").exists() => directory,
             _ => panic!(
-                "no etcd {self} on this machine: run `make test` (or `make setup`) once, \
-                 or point {variable} at a directory with etcd and etcdctl"
+                "etcd {self} not found: run `make test` (or `make setup`) once, \
+                 or set {variable} to a directory with etcd and etcdctl"
             ),
         }
     }
 
-    /// A program of this version: `etcd`, `etcdctl` or `etcdutl`.
+    /// Path of a program of this version: `etcd`, `etcdctl` or `etcdutl`.
     pub(crate) fn program_path(self, name: &str) -> PathBuf {
         self.directory().join(name)
     }

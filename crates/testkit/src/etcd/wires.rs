@@ -1,12 +1,11 @@
-//! Wires between the members of a cluster, to be cut without the rights of root.
+//! Proxies between the members of a cluster, so that a test can cut connections without root privileges.
 //!
 //! ```text
-//! m0 ──► told URL of m1: a wire of this process ──► where m1 listens
+//! m0 ──► advertised URL of m1: a proxy in this process ──► listen URL of m1
 //! ```
 //!
-//! Who is at the other end of a connection shows in its requests: etcd names itself in the header
-//! `X-Server-From`. A connection belongs to one process, so once named it stays named; until then
-//! nothing of it passes while any member is cut off.
+//! A proxy identifies the sender of a connection by the header `X-Server-From` in its requests. A connection belongs to
+//! one process, so its sender never changes. While any member is isolated, an unidentified connection is blocked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -20,12 +19,12 @@ use tokio::sync::watch;
 
 use crate::carrier::{ProxyRuntime, CHUNK_SIZE, parse_address, forward};
 
-/// The header a member names itself by.
+/// Header with the ID of the sending member.
 const SENDER_HEADER: &[u8] = b"X-Server-From: ";
-/// Hexadecimal digits of an id, and the line end behind them.
+/// Hexadecimal digits of an ID and the carriage return after them.
 const ID_BYTES: usize = 17;
 
-/// One wire to each member.
+/// One proxy in front of each member.
 #[derive(Debug)]
 pub(super) struct PeerProxies {
     urls: Vec<String>,
@@ -34,7 +33,7 @@ pub(super) struct PeerProxies {
     _runtime: ProxyRuntime,
 }
 
-/// Which member has which id; known once the cluster is founded.
+/// Index of each member by its ID; filled after the cluster is bootstrapped.
 #[derive(Debug, Default)]
 struct MemberIndexes(Mutex<HashMap<MemberId, usize>>);
 
@@ -46,36 +45,36 @@ impl MemberIndexes {
 }
 
 impl PeerProxies {
-    /// Lays a wire to each of the URLs where members will listen.
-    pub(super) fn start(listening: &[String]) -> Self {
-        let carrier = ProxyRuntime::new();
+    /// Starts a proxy in front of each listen URL.
+    pub(super) fn start(listen_urls: &[String]) -> Self {
+        let runtime = ProxyRuntime::new();
         let names = Arc::new(MemberIndexes::default());
         let isolated = watch::Sender::new(BTreeSet::new());
-        let urls = listening.iter().enumerate().map(|(to, url)| {
-            let (listener, address) = carrier.listen();
-            let wire = PeerProxy {
+        let urls = listen_urls.iter().enumerate().map(|(to, url)| {
+            let (listener, address) = runtime.listen();
+            let proxy = PeerProxy {
                 target: to,
                 target_address: parse_address(url),
                 member_indexes: Arc::clone(&names),
                 isolated: isolated.subscribe(),
             };
-            carrier.spawn(wire.serve(listener));
+            runtime.spawn(proxy.serve(listener));
             format!("http://{address}")
         });
         Self {
             urls: urls.collect(),
             member_indexes: names,
             isolated,
-            _runtime: carrier,
+            _runtime: runtime,
         }
     }
 
-    /// Where members are told to find each other.
+    /// URLs that the members advertise.
     pub(super) fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// A member tells its id.
+    /// Records the ID of a member.
     pub(super) fn register_member(&self, id: MemberId, member: usize) {
         let mut names = self.member_indexes.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(id, member);
@@ -92,7 +91,7 @@ impl PeerProxies {
     }
 }
 
-/// The wire to one member.
+/// The proxy in front of one member.
 #[derive(Clone)]
 struct PeerProxy {
     target: usize,
@@ -104,9 +103,9 @@ struct PeerProxy {
 impl PeerProxy {
     async fn serve(self, listener: TcpListener) {
         while let Ok((stream, _)) = listener.accept().await {
-            let wire = self.clone();
-            // A connection that breaks is for its ends to notice.
-            tokio::spawn(async move { wire.handle_connection(stream).await.ok() });
+            let proxy = self.clone();
+            // Both ends of a broken connection notice it themselves.
+            tokio::spawn(async move { proxy.handle_connection(stream).await.ok() });
         }
     }
 
@@ -122,7 +121,7 @@ impl PeerProxy {
         }
     }
 
-    /// Passes on what the sender says, while the wire is whole.
+    /// Forwards requests of the sender while the connection is not cut.
     async fn forward_requests(
         &mut self,
         mut from: OwnedReadHalf,
@@ -141,20 +140,20 @@ impl PeerProxy {
                     return Ok(());
                 }
             };
-            let said = &piece[..length];
+            let received = &piece[..length];
             if sender.is_none() {
-                unread.extend_from_slice(said);
+                unread.extend_from_slice(received);
                 sender = parse_sender(&unread).and_then(|id| self.member_indexes.get(id));
                 truncate_to_tail(&mut unread);
             }
             if length == 0 || !self.is_connected(sender) {
                 return Ok(());
             }
-            to.write_all(said).await?;
+            to.write_all(received).await?;
         }
     }
 
-    /// Whether a connection of this sender may pass. Nobody knows where a nameless one comes from.
+    /// Whether a connection of this sender is forwarded. `None` is an unidentified sender.
     fn is_connected(&self, sender: Option<usize>) -> bool {
         let isolated = self.isolated.borrow();
         match sender {
@@ -165,19 +164,19 @@ impl PeerProxy {
     }
 }
 
-/// The id in the header, once it is there whole.
-fn parse_sender(said: &[u8]) -> Option<MemberId> {
-    let start = said.windows(SENDER_HEADER.len()).position(|window| window == SENDER_HEADER)? + SENDER_HEADER.len();
-    let rest = &said[start..];
+/// The ID in the header, if the header is complete.
+fn parse_sender(received: &[u8]) -> Option<MemberId> {
+    let start = received.windows(SENDER_HEADER.len()).position(|window| window == SENDER_HEADER)? + SENDER_HEADER.len();
+    let rest = &received[start..];
     let end = rest.iter().position(|byte| *byte == b'\r')?;
     let text = std::str::from_utf8(&rest[..end]).ok()?;
     MemberId::from_hex(text)
 }
 
-/// A header may be split between two pieces.
-fn truncate_to_tail(said: &mut Vec<u8>) {
-    let surplus = said.len().saturating_sub(SENDER_HEADER.len() + ID_BYTES);
-    said.drain(..surplus);
+/// Keeps enough bytes to find a header that is split between two reads.
+fn truncate_to_tail(received: &mut Vec<u8>) {
+    let surplus = received.len().saturating_sub(SENDER_HEADER.len() + ID_BYTES);
+    received.drain(..surplus);
 }
 
 #[cfg(test)]
@@ -188,11 +187,11 @@ mod tests {
     fn a_sender_is_known_by_its_header_however_it_arrives() {
         let request = b"POST /raft HTTP/1.1\r\nX-Server-From: 8e9e05c52164694d\r\n\r\nbody";
         for split in 0..request.len() {
-            let mut said = request[..split].to_vec();
-            let early = parse_sender(&said);
-            truncate_to_tail(&mut said);
-            said.extend_from_slice(&request[split..]);
-            let found = early.or_else(|| parse_sender(&said));
+            let mut received = request[..split].to_vec();
+            let early = parse_sender(&received);
+            truncate_to_tail(&mut received);
+            received.extend_from_slice(&request[split..]);
+            let found = early.or_else(|| parse_sender(&received));
             assert_eq!(
                 found,
                 Some(MemberId(0x8e9e_05c5_2164_694d)),

@@ -1,8 +1,8 @@
-//! A real Kubernetes API server of a test's own.
+//! A real Kubernetes API server per test.
 //!
-//! [`ApiServer`] is an etcd, a kube-apiserver on it and, when asked for, a kube-controller-manager. There
-//! is no node: pods are objects that stay as a test leaves them. `binaries` finds the programs, `pki`
-//! makes the certificates, `process` owns one of them.
+//! [`ApiServer`] is an etcd, a kube-apiserver and, on request, a kube-controller-manager. There is no node: pods are
+//! objects that stay as a test leaves them. `binaries` finds the programs, `pki` creates the certificates, `process` owns
+//! one program.
 
 mod binaries;
 mod pki;

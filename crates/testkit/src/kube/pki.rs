@@ -1,4 +1,4 @@
-//! The certificates and keys of one API server, as files below its home.
+//! Certificates and keys of one API server, as files below its home directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
 use crate::authority::{CertificateAuthority, create_ca};
 
-/// Where the files are.
+/// Directory of the certificates and keys.
 #[derive(Debug)]
 pub(super) struct Pki {
     directory: PathBuf,
 }
 
 impl Pki {
-    /// Makes an authority, the server's certificate, the administrator's, and the key that signs tokens of
-    /// service accounts.
+    /// Creates a CA, the certificates of server and administrator, and the signing key of service account
+    /// tokens.
     pub(super) fn create(directory: PathBuf) -> Self {
-        fs::create_dir(&directory).expect("a directory for certificates");
+        fs::create_dir(&directory).expect("create the directory of certificates");
         let pki = Self { directory };
-        let authority = create_ca("test-ca").expect("a certificate authority");
+        let authority = create_ca("test-ca").expect("create the CA");
         pki.write("ca.crt", &authority.pem());
 
         let mut server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])
-            .expect("names of the server");
+            .expect("names of the server certificate");
         server
             .distinguished_name
             .push(DnType::CommonName, "kube-apiserver");
@@ -37,15 +37,15 @@ impl Pki {
         admin.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         pki.issue("admin", &admin, &authority);
 
-        let accounts = KeyPair::generate().expect("a key");
+        let accounts = KeyPair::generate().expect("generate a key");
         pki.write("accounts.key", &accounts.serialize_pem());
         pki.write("accounts.pub", &accounts.public_key_pem());
         pki
     }
 
-    fn issue(&self, name: &str, params: &CertificateParams, authority: &CertificateAuthority) {
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, authority).expect("a certificate");
+    fn issue(&self, name: &str, params: &CertificateParams, ca: &CertificateAuthority) {
+        let key = KeyPair::generate().expect("generate a key");
+        let certificate = params.signed_by(&key, ca).expect("sign a certificate");
         self.write(&format!("{name}.crt"), &certificate.pem());
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
@@ -54,12 +54,12 @@ impl Pki {
         fs::write(self.directory.join(name), text).expect("write a certificate");
     }
 
-    /// One of the files.
+    /// Path of a file.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// A kubeconfig of the administrator, beside the certificates it names.
+    /// Writes the kubeconfig of the administrator.
     pub(super) fn write_kubeconfig(&self, url: &str, path: &Path) {
         let file = |name| self.path(name).display().to_string();
         let config = serde_json::json!({
@@ -74,7 +74,7 @@ impl Pki {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
             "current-context": "test",
         });
-        // JSON is YAML.
+        // JSON is valid YAML.
         fs::write(path, config.to_string()).expect("write a kubeconfig");
     }
 }

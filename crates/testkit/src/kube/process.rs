@@ -1,4 +1,4 @@
-//! One program of Kubernetes that runs until its owner lets go of it.
+//! One Kubernetes program that runs until its owner is dropped.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) struct KubeProcess {
 }
 
 impl KubeProcess {
-    /// Starts a program; what it says goes behind what it said before in `<home>/<name>.log`.
+    /// Starts a program; its output is appended to `<home>/<name>.log`.
     pub(super) fn start(name: &str, flags: &[String], home: &Path) -> Self {
         let log = log_path(name, home);
         let file = File::options().create(true).append(true).open(&log);
@@ -24,19 +24,19 @@ impl KubeProcess {
             .args(flags)
             .current_dir(home)
             .stdin(Stdio::null())
-            .stdout(file.try_clone().expect("share a log"))
+            .stdout(file.try_clone().expect("clone the log file"))
             .stderr(file)
             .spawn()
             .unwrap_or_else(|error| panic!("start {name}: {error}"));
         Self { child, log_path: log }
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if it has exited.
     pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("ask for the state of a child")
+        self.child.try_wait().expect("read the state of a child process")
     }
 
-    /// All it wrote, over all its starts.
+    /// Log of all starts.
     pub(super) fn read_log(&self) -> String {
         read_log(&self.log_path)
     }
@@ -44,7 +44,7 @@ impl KubeProcess {
 
 impl Drop for KubeProcess {
     fn drop(&mut self) {
-        // Fails only when the process is gone already, which is what was wanted.
+        // Fails only if the process has already exited.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! An API server, started, stopped and asked for clients.
+//! A Kubernetes API server for tests.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,28 +20,28 @@ use super::process::KubeProcess;
 use crate::etcd::{EtcdServer, EtcdOptions, EtcdRelease, free_url};
 use crate::place::env_path;
 
-/// Names the directory of a server that several tests share.
+/// Environment variable with the directory of an API server that several tests share.
 pub const SHARED_API_ENV: &str = "MAINSTAY_SHARED_API";
-/// The administrator's, in that directory.
+/// File name of the kubeconfig of the administrator in that directory.
 const KUBECONFIG_FILE: &str = "kubeconfig";
-/// Says what a definition was before the server added its defaults.
+/// Annotation with the digest of a CRD before the API server added its defaults.
 const DIGEST_ANNOTATION: &str = "tests.mainstay/digest";
 
-/// A cold start on a loaded machine takes a fraction of this; a server that needs more is stuck.
+/// A cold start on a loaded machine takes a fraction of this time; a server that needs longer is stuck.
 const START_DEADLINE: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A Kubernetes API server with an etcd of its own. Dropping it kills both and removes what they wrote.
+/// A Kubernetes API server with its own etcd. Dropping it kills both and removes their data.
 ///
-/// Service accounts get no tokens and pods need none; nothing runs pods.
+/// Service accounts have no tokens and pods need none; nothing runs pods.
 #[derive(Debug)]
 pub struct ApiServer {
-    /// Nothing of a server that others use, too.
+    /// `None` for a shared server.
     owned: Option<OwnedServer>,
     kubeconfig: PathBuf,
 }
 
-/// What belongs to this process alone. It ends in this order.
+/// The processes and files of a server that this process started. They stop in this order.
 #[derive(Debug)]
 struct OwnedServer {
     controller_manager: Option<KubeProcess>,
@@ -56,7 +56,7 @@ impl ApiServer {
     /// Starts a server and waits until it is ready.
     ///
     /// # Panics
-    /// With the server's log when it does not come up.
+    /// If the server does not become ready, with its log.
     pub async fn start() -> Self {
         install_crypto_provider();
         let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
@@ -80,18 +80,17 @@ impl ApiServer {
                 return Self { owned: own, kubeconfig };
             }
         }
-        panic!("five times in a row somebody took the port chosen for the API server")
+        panic!("the port for the API server was taken five times in a row")
     }
 
-    /// The server of the directory `MAINSTAY_SHARED_API` names, which others use at the same time and which has controllers; without
-    /// that variable, one of this test's own with controllers.
+    /// The shared server in the directory `MAINSTAY_SHARED_API`, which other tests use at the same time and which has
+    /// controllers. Without that variable, a new server with controllers.
     ///
-    /// For tests that keep to namespaces of their own. What is cluster-wide, such as a storage class, needs a name nobody else
-    /// uses. Nothing has to be deleted: the server ends with all tests, and until then objects that are left alone cost
-    /// less than their deletion.
+    /// For tests that use only their own namespaces. Cluster-wide objects, such as storage classes, need unique names.
+    /// Tests need not delete objects: the server stops after all tests, and deletion costs more than leftover objects.
     ///
     /// # Panics
-    /// With the server's log when it does not come up.
+    /// If the server does not become ready, with its log.
     pub async fn shared() -> Self {
         let Some(home) = env_path(SHARED_API_ENV) else {
             return Self::start().await.with_controllers().await;
@@ -103,29 +102,29 @@ impl ApiServer {
         }
     }
 
-    /// The directory that `MAINSTAY_SHARED_API` has to name for this server to be shared.
+    /// Value of `MAINSTAY_SHARED_API` that shares this server.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the server is already shared.
     pub fn shared_dir(&self) -> &Path {
         self.owned().temp_dir.path()
     }
 
     fn owned(&self) -> &OwnedServer {
         let own = self.owned.as_ref();
-        own.expect("a server of the test's own, made by ApiServer::start")
+        own.expect("a server that ApiServer::start created, not a shared one")
     }
 
     fn owned_mut(&mut self) -> &mut OwnedServer {
         let own = self.owned.as_mut();
-        own.expect("a server of the test's own, made by ApiServer::start")
+        own.expect("a server that ApiServer::start created, not a shared one")
     }
 
-    /// Starts the controllers as well: namespaces, garbage collection, workloads, Jobs and so on, but none that binds
-    /// claims to volumes.
+    /// Also starts the kube-controller-manager: namespaces, garbage collection, workloads, Jobs and so on, but no
+    /// controller that binds PVCs.
     ///
     /// # Panics
-    /// With their log when they do not come up.
+    /// If the controllers do not start, with their log.
     pub async fn with_controllers(mut self) -> Self {
         let url = free_url();
         let port = parse_port(&url);
@@ -141,24 +140,24 @@ impl ApiServer {
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--leader-elect=false".to_owned(),
-            // Several tests at a time: a limit of 20 requests a second would make them wait for each other.
+            // Tests run in parallel and would slow each other down at the default of 20 requests per second.
             "--kube-api-qps=200".to_owned(),
             "--kube-api-burst=400".to_owned(),
-            // There are no volumes: claims, like pods, are as a test leaves them.
+            // There are no volumes: PVCs, like pods, stay as a test leaves them.
             "--controllers=*,-persistentvolume-binder,-persistentvolume-expander".to_owned(),
         ];
         if minor_version("kube-controller-manager") < 24 {
-            flags.push("--port=0".to_owned()); // the insecure one, always the same
+            flags.push("--port=0".to_owned()); // the fixed insecure port would collide between tests
         }
         let process = KubeProcess::start("kube-controller-manager", &flags, own.temp_dir.path());
         let process = own.controller_manager.insert(process);
         let accounts = Api::<ServiceAccount>::namespaced(connect(&kubeconfig).await, "default");
         let deadline = Instant::now() + START_DEADLINE;
         while accounts.get("default").await.is_err() {
-            let ended = process.exit_status();
+            let exited = process.exit_status();
             assert!(
-                ended.is_none() && Instant::now() < deadline,
-                "the controllers do not work ({ended:?}); their log:\n{}",
+                exited.is_none() && Instant::now() < deadline,
+                "the controllers did not start ({exited:?}); log:\n{}",
                 process.read_log()
             );
             sleep(POLL_INTERVAL).await;
@@ -166,57 +165,57 @@ impl ApiServer {
         self
     }
 
-    /// Ends the server at once; its data stays.
+    /// Kills the server; its data is kept.
     ///
     /// # Panics
-    /// When others use it, too. So does everything else that concerns more than namespaces of the test's own.
+    /// If the server is shared, like all methods that affect more than the namespaces of one test.
     pub fn stop(&mut self) {
         self.owned_mut().server = None;
     }
 
-    /// Starts a stopped server again: same address, same data.
+    /// Starts a stopped server again, with the same URL and data.
     ///
     /// # Panics
-    /// With the server's log when it does not come up, and when it already runs.
+    /// If the server does not become ready, with its log, or if it is already running.
     pub async fn restart(&mut self) {
         let kubeconfig = self.kubeconfig.clone();
         let own = self.owned_mut();
-        assert!(own.server.is_none(), "the API server runs already");
+        assert!(own.server.is_none(), "the API server is already running");
         own.launch();
         assert!(
             own.wait_until_ready(&kubeconfig).await,
-            "somebody took the port of the API server"
+            "another process took the port of the API server"
         );
     }
 
-    /// A client with all rights.
+    /// A client with all permissions.
     pub async fn client(&self) -> Client {
         connect(&self.kubeconfig).await
     }
 
-    /// A client that acts as a user, who has no rights but those a test grants.
+    /// A client that impersonates a user, who has only the permissions that a test grants.
     pub async fn client_as(&self, user: &str) -> Client {
         let mut config = load_config(&self.kubeconfig).await;
         config.auth_info.impersonate = Some(user.to_owned());
-        Client::try_from(config).expect("a client")
+        Client::try_from(config).expect("create a client")
     }
 
-    /// Where it keeps what it knows.
+    /// The etcd of the server.
     pub fn etcd(&self) -> &EtcdServer {
         &self.owned().etcd
     }
 
-    /// The administrator's kubeconfig; it goes when this value goes.
+    /// Kubeconfig of the administrator; removed when this value is dropped.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Where clients connect.
+    /// URL for clients.
     pub fn url(&self) -> &str {
         &self.owned().url
     }
 
-    /// Makes a namespace nobody used before and returns its name.
+    /// Creates a namespace with a unique name; returns the name.
     pub async fn create_namespace(&self) -> String {
         let namespace = Namespace {
             metadata: ObjectMeta {
@@ -232,13 +231,13 @@ impl ApiServer {
         created
             .metadata
             .name
-            .expect("a name of the server's choice")
+            .expect("the server generates the name")
     }
 
-    /// Teaches the server custom resources and waits until it serves them. Another test may have done so already.
+    /// Installs CRDs and waits until the server serves them. Another test may have installed them already.
     ///
     /// # Panics
-    /// When it refuses one, or knows another definition of that name.
+    /// If the server rejects a CRD or has a different CRD of that name.
     pub async fn create_crds(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
         let client = self.client().await;
         let known = Api::<CustomResourceDefinition>::all(client.clone());
@@ -250,12 +249,12 @@ impl ApiServer {
             match known.create(&PostParams::default(), &definition).await {
                 Ok(_) => {}
                 Err(::kube::Error::Api(status)) if status.code == 409 => {
-                    let there = known.get(&name).await.expect("the definition");
-                    let its = there.metadata.annotations.unwrap_or_default();
-                    let is_same = its.get(DIGEST_ANNOTATION) == Some(&digest);
-                    assert!(is_same, "{name} is defined differently by another test");
+                    let installed = known.get(&name).await.expect("read the CRD");
+                    let annotations = installed.metadata.annotations.unwrap_or_default();
+                    let is_same = annotations.get(DIGEST_ANNOTATION) == Some(&digest);
+                    assert!(is_same, "another test installed a different CRD {name}");
                 }
-                Err(error) => panic!("define {name}: {error}"),
+                Err(error) => panic!("install CRD {name}: {error}"),
             }
             let deadline = Instant::now() + START_DEADLINE;
             while !is_served(&client, &definition).await {
@@ -265,7 +264,7 @@ impl ApiServer {
         }
     }
 
-    /// All the server wrote, over all its starts; empty while it is stopped.
+    /// Log of all starts of the server; empty while it is stopped.
     pub fn read_log(&self) -> String {
         let server = self.owned().server.as_ref();
         server.map(KubeProcess::read_log).unwrap_or_default()
@@ -290,14 +289,15 @@ impl OwnedServer {
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
+            // The plugin rejects pods while the service account of their namespace does not exist.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
-            // Loopback is no address for an endpoint, and nobody here asks for one.
+            // The API server rejects a loopback address as endpoint, and no test needs the endpoint.
             "--endpoint-reconciler-type=none".to_owned(),
         ];
         self.server = Some(KubeProcess::start("kube-apiserver", &flags, self.temp_dir.path()));
     }
 
-    /// Whether it became ready; `false` when it ended because its port was taken meanwhile.
+    /// `false` if the process exited because its port was taken.
     async fn wait_until_ready(&mut self, kubeconfig: &Path) -> bool {
         let client = connect(kubeconfig).await;
         let deadline = Instant::now() + START_DEADLINE;
@@ -305,18 +305,18 @@ impl OwnedServer {
             if is_ready(&client).await {
                 return true;
             }
-            let server = self.server.as_mut().expect("a server that was started");
+            let server = self.server.as_mut().expect("the server was started");
             if let Some(status) = server.exit_status() {
                 let log = server.read_log();
                 assert!(
                     log.contains("address already in use"),
-                    "the API server ended with {status} before it was ready; its log:\n{log}"
+                    "the API server exited with {status} before it became ready; log:\n{log}"
                 );
                 return false;
             }
             assert!(
                 Instant::now() < deadline,
-                "the API server was not ready after {START_DEADLINE:?}; its log:\n{}",
+                "the API server is not ready after {START_DEADLINE:?}; log:\n{}",
                 server.read_log()
             );
             sleep(POLL_INTERVAL).await;
@@ -328,8 +328,8 @@ impl OwnedServer {
     }
 }
 
-/// Two crates of the test's graph bring a provider each, so none is the default by itself. Somebody else may have chosen already,
-/// which is as good.
+/// Two dependencies of the tests bring a crypto provider each, so rustls selects none by default. A provider
+/// that is already installed is kept.
 fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         ring::default_provider().install_default().ok();
@@ -337,17 +337,17 @@ fn install_crypto_provider() {
 }
 
 fn hash_crd(definition: &CustomResourceDefinition) -> String {
-    let text = serde_json::to_vec(definition).expect("a definition");
+    let text = serde_json::to_vec(definition).expect("serialize the CRD");
     hex::encode(Sha256::digest(text))
 }
 
-/// Ready to serve, which includes the roles and namespaces every cluster starts with.
+/// Whether the server is ready, including the default roles and namespaces.
 async fn is_ready(client: &Client) -> bool {
     let request = hyper::Request::get("/readyz")
         .body(Vec::new())
-        .expect("a request");
-    let answer = timeout(Duration::from_secs(5), client.request_text(request)).await;
-    let is_up = answer.is_ok_and(|answer| answer.is_ok_and(|text| text == "ok"));
+        .expect("build the request");
+    let response = timeout(Duration::from_secs(5), client.request_text(request)).await;
+    let is_up = response.is_ok_and(|response| response.is_ok_and(|text| text == "ok"));
     is_up
         && Api::<Namespace>::all(client.clone())
             .get("default")
@@ -355,7 +355,7 @@ async fn is_ready(client: &Client) -> bool {
             .is_ok()
 }
 
-/// Whether resources of a definition can be listed, in each version: that comes a moment after the server calls it
+/// Whether resources of a CRD can be listed in each version; that is the case shortly after the CRD is
 /// established.
 async fn is_served(client: &Client, definition: &CustomResourceDefinition) -> bool {
     let spec = &definition.spec;
@@ -371,15 +371,15 @@ async fn is_served(client: &Client, definition: &CustomResourceDefinition) -> bo
 }
 
 async fn connect(kubeconfig: &Path) -> Client {
-    Client::try_from(load_config(kubeconfig).await).expect("a client")
+    Client::try_from(load_config(kubeconfig).await).expect("create a client")
 }
 
 async fn load_config(kubeconfig: &Path) -> Config {
-    let file = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig just written");
+    let file = Kubeconfig::read_from(kubeconfig).expect("read the kubeconfig");
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
         .await
-        .expect("a configuration");
-    // A test that waits for a server wants to know at once that it is not there.
+        .expect("load the kubeconfig");
+    // Tests poll for a server and need an immediate error while it is down.
     config.default_retry = false;
     config
 }

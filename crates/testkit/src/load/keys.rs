@@ -1,4 +1,4 @@
-//! The keys a load writes: a Kubernetes-like registry in groups, and keys that are no text at all.
+//! The keys of a load: a Kubernetes-like registry in groups, and binary keys.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -8,7 +8,7 @@ const GROUPS: usize = 12;
 const KEYS_PER_GROUP: usize = 40;
 const BINARY_KEYS: usize = 60;
 
-/// A fixed set of keys, all different. Few enough that keys are written, deleted and written again.
+/// A fixed set of distinct keys. It is small, so that keys are written, deleted and written again.
 #[derive(Debug)]
 pub(super) struct KeyPool {
     keys: Vec<Vec<u8>>,
@@ -19,7 +19,7 @@ impl KeyPool {
         let mut keys: Vec<Vec<u8>> = (0..GROUPS * KEYS_PER_GROUP)
             .map(|i| format!("{}object-{:02}", group_prefix(i % GROUPS), i / GROUPS).into_bytes())
             .collect();
-        // The ends of the order, and keys whose neighbours differ only by a zero byte.
+        // The first and last keys in byte order, and keys that differ from their neighbours by a zero byte only.
         keys.extend([
             vec![0],
             vec![0, 0],
@@ -38,14 +38,14 @@ impl KeyPool {
     }
 
     pub(super) fn pick_key(&self, random: &mut StdRng) -> &[u8] {
-        self.keys.choose(random).expect("a pool with keys")
+        self.keys.choose(random).expect("the pool has keys")
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.keys.iter()
     }
 
-    /// The prefix of one of the groups.
+    /// Prefix of a random group.
     pub(super) fn pick_group(random: &mut StdRng) -> Vec<u8> {
         group_prefix(random.random_range(0..GROUPS)).into_bytes()
     }

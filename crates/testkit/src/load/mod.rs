@@ -1,9 +1,8 @@
-//! Fills a live etcd with a random history that a seed repeats.
+//! Fills a live etcd with a random, reproducible history.
 //!
-//! [`Load`] draws one step after another: puts, deletes, ranges of deletes, transactions, leases
-//! granted, attached and revoked, and compactions when asked for. Keys come from the pool in `keys`.
-//! No choice depends on an answer of the server, lease ids included, so the same seed on two
-//! servers gives the same revisions and the same `HashKV`.
+//! [`Load`] draws one step after another: puts, deletes, range deletes, transactions, leases granted, attached and
+//! revoked, and compactions on request. Keys come from the pool in `keys`. No choice depends on a response of the server,
+//! not even lease IDs, so the same seed on two servers gives the same revisions and the same `HashKV`.
 
 mod keys;
 
@@ -19,12 +18,12 @@ use rand::{Rng, RngCore, SeedableRng};
 use crate::etcd::EtcdServer;
 use keys::KeyPool;
 
-/// Granted to every lease: none may expire while a test runs, or the history would depend on time.
+/// TTL of every lease. No lease may expire during a test, or the history would depend on time.
 const LEASE_SECONDS: i64 = 3600;
-/// History kept behind the newest revision by a compaction.
+/// Number of newest revisions that a compaction keeps.
 const KEPT_REVISIONS: i64 = 20;
 
-/// One kind of change, with how often it is drawn.
+/// Kinds of steps with their relative frequency.
 const STEP_WEIGHTS: [(u32, WorkloadStep); 8] = [
     (48, WorkloadStep::Put),
     (10, WorkloadStep::LeasedPut),
@@ -48,7 +47,7 @@ enum WorkloadStep {
     Compact,
 }
 
-/// A random history in the making.
+/// A random history.
 #[derive(Debug)]
 pub struct Workload {
     random: StdRng,
@@ -63,8 +62,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// A history that this seed repeats: values up to 4 KiB, transactions up to 40 operations,
-    /// no compaction.
+    /// A history for this seed: values up to 4 KiB, transactions up to 40 operations, no compactions.
     pub fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let pool = KeyPool::new(&mut random);
@@ -81,60 +79,60 @@ impl Workload {
         }
     }
 
-    /// Compacts now and then, keeping the newest revisions.
+    /// Also compacts at random, keeping the newest revisions.
     #[must_use]
     pub fn with_compactions(mut self) -> Self {
         self.compaction_enabled = true;
         self
     }
 
-    /// Draws values up to this size.
+    /// Maximum size of values in bytes.
     #[must_use]
     pub fn with_values_up_to(mut self, bytes: usize) -> Self {
         self.max_value_size = bytes;
         self
     }
 
-    /// Draws transactions up to this many operations. The pool holds a few hundred keys, and a
-    /// transaction takes each at most once.
+    /// Maximum number of operations per transaction. A transaction uses each of the few hundred keys of the
+    /// pool at most once.
     #[must_use]
     pub fn with_transactions_up_to(mut self, operations: usize) -> Self {
         self.max_transaction_ops = operations;
         self
     }
 
-    /// The revision after the last step.
+    /// Revision after the last step.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The last compaction; [`Revision::EMPTY`] when there was none.
+    /// Last compacted revision; [`Revision::EMPTY`] if there was none.
     pub fn compacted_revision(&self) -> Revision {
         self.compacted_revision
     }
 
-    /// Leases granted and not revoked, in the order they were granted.
+    /// Granted and not revoked leases, in the order they were granted.
     pub fn leases(&self) -> &[LeaseId] {
         &self.leases
     }
 
-    /// Takes this many steps; returns the revision reached. A step that finds nothing to delete
-    /// makes no revision, so there are fewer revisions than steps.
+    /// Runs this many steps; returns the last revision. A step that deletes nothing creates no revision, so
+    /// there are fewer revisions than steps.
     pub async fn run(&mut self, etcd: &EtcdServer, steps: usize) -> Revision {
         let mut client = etcd.client().await;
         for number in 0..steps {
             let step = self.pick_step();
             self.apply_step(&mut client, step)
                 .await
-                .unwrap_or_else(|error| panic!("step {number} of the load, {step:?}: {error}"));
+                .unwrap_or_else(|error| panic!("load step {number}, {step:?}: {error}"));
         }
         self.revision
     }
 
-    /// One transaction of this many operations, whose values have this many bytes together. A tenth
-    /// of the operations deletes keys of the huge transaction before.
+    /// Runs one transaction of this many operations with this total size of values. A tenth of the operations deletes
+    /// keys of the previous huge transaction.
     ///
-    /// The server must have been started with room for it, see
+    /// The server must accept transactions of this size, see
     /// [`EtcdOptions::huge_transactions`](crate::EtcdOptions::huge_transactions).
     pub async fn run_huge_transaction(
         &mut self,
@@ -152,15 +150,15 @@ impl Workload {
             })
             .collect();
         let mut kv = etcd.kv_client().await;
-        let answer = kv.txn(Txn::new().and_then(operations)).await;
-        let answer = answer.unwrap_or_else(|error| panic!("huge transaction {now}: {error}"));
+        let response = kv.txn(Txn::new().and_then(operations)).await;
+        let response = response.unwrap_or_else(|error| panic!("huge transaction {now}: {error}"));
         self.huge_transactions = now;
-        self.record_revision(answer.header());
+        self.record_revision(response.header());
         self.revision
     }
 
-    /// Turns authentication on: `root`, and a user who may read the registry. The server value is
-    /// logged in as root afterwards; what the load does next, it does as root.
+    /// Enables authentication with the user `root` and a user who may read the registry. `etcd` is logged in as
+    /// root afterwards.
     pub async fn enable_auth(&mut self, etcd: &mut EtcdServer) {
         let mut client = etcd.client().await;
         set_up_auth(&mut client)
@@ -216,7 +214,7 @@ impl Workload {
     }
 
     async fn grant_lease(&mut self, client: &mut Client) -> Result<(), etcd_client::Error> {
-        // Positive, as etcd's own are; zero would ask the server to choose.
+        // Positive, like the IDs of etcd; with zero the server would choose the ID.
         let id = self.random.random_range(1..i64::MAX);
         let options = LeaseGrantOptions::new().with_id(id);
         client.lease_grant(LEASE_SECONDS, Some(options)).await?;
@@ -237,12 +235,12 @@ impl Workload {
         Ok(())
     }
 
-    /// Puts and deletes of different keys (etcd refuses to touch a key twice), and sometimes a range of
-    /// deletes over a group that no other operation touches.
+    /// Puts and deletes of distinct keys (etcd rejects duplicate keys), and sometimes a range delete over a
+    /// group that no other operation touches.
     fn build_transaction(&mut self) -> Vec<TxnOp> {
         let count = self.random.random_range(2..=self.max_transaction_ops.max(2));
-        let spared = KeyPool::pick_group(&mut self.random);
-        let keys = self.pool.all().filter(|key| !key.starts_with(&spared));
+        let excluded = KeyPool::pick_group(&mut self.random);
+        let keys = self.pool.all().filter(|key| !key.starts_with(&excluded));
         let mut keys = keys.cloned().choose_multiple(&mut self.random, count - 1);
         keys.shuffle(&mut self.random);
         let mut operations: Vec<TxnOp> = keys
@@ -254,14 +252,14 @@ impl Workload {
             .collect();
         if self.random.random_range(0..4) == 0 {
             operations.push(TxnOp::delete(
-                spared,
+                excluded,
                 Some(DeleteOptions::new().with_prefix()),
             ));
         }
         operations
     }
 
-    /// Mostly small, sometimes empty, now and then as large as allowed.
+    /// Mostly small values, sometimes empty, sometimes up to the maximum size.
     fn random_value(&mut self) -> Vec<u8> {
         let size = match self.random.random_range(0..20) {
             0 => 0,
@@ -280,11 +278,11 @@ impl Workload {
     }
 
     fn record_revision(&mut self, header: Option<&ResponseHeader>) {
-        self.revision = Revision(header.expect("a response header").revision());
+        self.revision = Revision(header.expect("response header").revision());
     }
 }
 
-/// The password of `root` after [`Load::enable_auth`].
+/// Password of `root` after [`Load::enable_auth`].
 pub const ROOT_PASSWORD: &str = "root-secret";
 
 async fn set_up_auth(client: &mut Client) -> Result<(), etcd_client::Error> {

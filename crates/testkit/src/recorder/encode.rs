@@ -1,4 +1,4 @@
-//! The peer's delta layout: a JSON array, the SHA-256 of its text, both compressed together.
+//! The delta format of etcd-backup-restore: a JSON array and its SHA-256, compressed together.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,15 +11,15 @@ use mainstay_ids::Revision;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-/// How objects are compressed.
+/// Compression of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecorderCompression {
-    /// `.gz`, the peer's default.
+    /// `.gz`, the default of etcd-backup-restore.
     #[default]
     Gzip,
     /// `.zlib`
     Zlib,
-    /// Not at all.
+    /// No compression.
     None,
 }
 
@@ -53,7 +53,7 @@ impl RecorderCompression {
     }
 }
 
-/// One line of a delta. The names and their order are the peer's.
+/// One event of a delta. Names and order of the fields are those of etcd-backup-restore.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DeltaEvent {
     #[serde(rename = "etcdEvent")]
@@ -109,9 +109,9 @@ impl DeltaEvent {
     }
 }
 
-/// The content of a delta object before compression.
+/// Content of a delta object before compression.
 pub(super) fn encode_delta(events: &[DeltaEvent]) -> Vec<u8> {
-    let mut content = serde_json::to_vec(events).expect("events are plain data");
+    let mut content = serde_json::to_vec(events).expect("serialize events");
     let hash = Sha256::digest(&content);
     content.extend_from_slice(&hash);
     content
@@ -119,7 +119,7 @@ pub(super) fn encode_delta(events: &[DeltaEvent]) -> Vec<u8> {
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks with a reference"
+    reason = "serde passes a reference"
 )]
 fn is_zero(number: &i64) -> bool {
     *number == 0

@@ -1,13 +1,13 @@
-//! Backs up a live etcd as the peer does: one full snapshot, then deltas from a watch.
+//! Backs up a live etcd like etcd-backup-restore: one full snapshot, then deltas from a watch.
 //!
 //! ```text
 //! Snapshot call ──────────────────────────→ Full-00000000-<last>-<unix>.gz
 //! watch of the whole key space → pending → cut → Incr-<start>-<last>-<unix>.gz
 //! ```
 //!
-//! The writer is independent of the crates under test: `encode` knows the layout by itself. What
-//! the peer's habits leave in a bucket is kept: a full snapshot is named by the revision read
-//! *before* the snapshot call, so its content may be newer than its name.
+//! The writer is independent of the crates under test: `encode` implements the format itself. It reproduces a quirk of
+//! etcd-backup-restore: a full snapshot is named after the revision read *before* the snapshot call, so its content can
+//! be newer than its name.
 
 mod encode;
 
@@ -33,31 +33,31 @@ pub struct Recorder {
     compression: RecorderCompression,
     last_revision: Revision,
     pending: VecDeque<DeltaEvent>,
-    // Unbounded: a bound would stall the watch and lose the history to a compaction of the test's.
+    // Unbounded: a bound would stall the watch, and a compaction could then remove events before they arrive.
     incoming: UnboundedReceiver<Result<Vec<DeltaEvent>, String>>,
     watcher: JoinHandle<()>,
 }
 
-/// An object the recorder wrote.
+/// An object that the recorder wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedObject {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// First revision its name claims; zero for a full snapshot.
+    /// First revision in its name; zero for a full snapshot.
     pub start_revision: Revision,
-    /// Last revision its name claims.
+    /// Last revision in its name.
     pub last_revision: Revision,
-    /// Events inside; zero for a full snapshot.
+    /// Number of events; zero for a full snapshot.
     pub events: usize,
 }
 
 impl RecordedObject {
-    /// The object's name.
+    /// Object name.
     pub fn name(&self) -> &str {
         self.path
             .file_name()
             .and_then(|name| name.to_str())
-            .expect("a name of ASCII")
+            .expect("the name is ASCII")
     }
 }
 
@@ -65,7 +65,7 @@ impl Recorder {
     /// Takes a full snapshot into `<bucket>/<prefix>/v2` and watches from there on.
     pub async fn start(etcd: &EtcdServer, bucket: &Path, prefix: &str, compression: RecorderCompression) -> Self {
         let folder = bucket.join(prefix).join("v2");
-        fs::create_dir_all(&folder).expect("create the folder of the backup");
+        fs::create_dir_all(&folder).expect("create the directory of the backup");
         let full = take_full_snapshot(etcd, &folder, compression).await;
         let (sender, arriving) = unbounded_channel();
         let watcher = spawn_watch(etcd, full.last_revision.next(), sender).await;
@@ -80,38 +80,38 @@ impl Recorder {
         }
     }
 
-    /// The folder the objects are in.
+    /// Directory of the objects.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The revision the chain reaches.
+    /// Last revision of the chain.
     pub fn last_revision(&self) -> Revision {
         self.last_revision
     }
 
-    /// Compresses what comes next in another way.
+    /// Compression of the following objects.
     pub fn set_compression(&mut self, compression: RecorderCompression) {
         self.compression = compression;
     }
 
-    /// Takes another full snapshot; the next delta follows it.
+    /// Takes another full snapshot; the next delta starts after it.
     pub async fn write_full(&mut self, etcd: &EtcdServer) -> RecordedObject {
         let full = take_full_snapshot(etcd, &self.folder, self.compression).await;
         self.last_revision = full.last_revision;
         full
     }
 
-    /// Writes a delta up to the revision the store has now; `None` when it has nothing new.
+    /// Writes a delta up to the current revision; `None` if there is nothing new.
     pub async fn write_delta(&mut self, etcd: &EtcdServer) -> Option<RecordedObject> {
         self.write_delta_to(etcd.revision().await).await
     }
 
-    /// Writes a delta that ends with this revision, which the store must have reached or must be
-    /// about to reach. Later events stay for the next delta.
+    /// Writes a delta that ends with this revision, which etcd must have reached or will reach. Later events go
+    /// into the next delta.
     ///
     /// # Panics
-    /// When the watch ended or skipped a revision.
+    /// If the watch ended or skipped a revision.
     pub async fn write_delta_to(&mut self, end: Revision) -> Option<RecordedObject> {
         if end <= self.last_revision {
             return None;
@@ -121,7 +121,7 @@ impl Recorder {
             .pending
             .partition_point(|event| event.revision() <= end);
         let mut events: Vec<DeltaEvent> = self.pending.drain(..after).collect();
-        // A full snapshot taken meanwhile covers the older ones.
+        // A full snapshot since then covers the older events.
         events.retain(|event| event.revision() > self.last_revision);
         assert_contiguous(self.last_revision, &events);
         let start = self.last_revision.next();
@@ -136,11 +136,11 @@ impl Recorder {
         })
     }
 
-    /// Waits until everything up to the revision the store has now has arrived, with the time of its arrival; what is
-    /// done later has a later time.
+    /// Waits until all events up to the current revision have arrived. An event has the time of its arrival, so later
+    /// changes get a later time.
     ///
     /// # Panics
-    /// When the watch ended.
+    /// If the watch ended.
     pub async fn catch_up(&mut self, etcd: &EtcdServer) {
         let end = etcd.revision().await;
         if end > self.last_revision {
@@ -154,7 +154,7 @@ impl Recorder {
             .back()
             .is_none_or(|event| event.revision() < end)
         {
-            let arrived = self.incoming.recv().await.expect("a running watch");
+            let arrived = self.incoming.recv().await.expect("the watch is running");
             let arrived = arrived.unwrap_or_else(|reason| panic!("the watch ended: {reason}"));
             self.pending.extend(arrived);
         }
@@ -186,7 +186,7 @@ async fn take_full_snapshot(etcd: &EtcdServer, folder: &Path, compression: Recor
     }
 }
 
-/// Whole or absent, like an object in a store.
+/// Writes the object atomically, like an object store.
 fn write_object(folder: &Path, name: &str, compression: RecorderCompression, content: &[u8]) -> PathBuf {
     let path = folder.join(format!("{name}{}", compression.suffix()));
     let mut file = tempfile::NamedTempFile::new_in(folder).expect("a temporary file");
@@ -195,7 +195,7 @@ fn write_object(folder: &Path, name: &str, compression: RecorderCompression, con
     path
 }
 
-/// Receives every event from a revision on, until told to stop or the server ends the watch.
+/// Receives every event from a revision on, until the receiver is dropped or the server ends the watch.
 async fn spawn_watch(
     etcd: &EtcdServer,
     start: Revision,
@@ -206,6 +206,7 @@ async fn spawn_watch(
         .with_all_keys()
         .with_start_revision(start.0);
     let mut stream = client
+        // A huge transaction is one message, larger than the default limit of 4 MiB.
         .max_decoding_message_size(usize::MAX)
         .watch("", Some(options))
         .await
@@ -213,14 +214,14 @@ async fn spawn_watch(
     tokio::spawn(async move {
         loop {
             let arrived = match stream.message().await {
-                Ok(Some(answer)) if answer.canceled() => Err(format!(
+                Ok(Some(response)) if response.canceled() => Err(format!(
                     "canceled at compaction {}: {}",
-                    answer.compact_revision(),
-                    answer.cancel_reason()
+                    response.compact_revision(),
+                    response.cancel_reason()
                 )),
-                Ok(Some(answer)) => {
+                Ok(Some(response)) => {
                     let time = now();
-                    Ok(answer
+                    Ok(response
                         .events()
                         .iter()
                         .map(|event| DeltaEvent::new(event, time))
@@ -237,14 +238,14 @@ async fn spawn_watch(
     })
 }
 
-/// A backup with a hole is a broken fixture, not a finding.
+/// A gap in the backup is a broken fixture, not a test result.
 fn assert_contiguous(last: Revision, events: &[DeltaEvent]) {
     let mut reached = last;
     for event in events {
         let revision = event.revision();
         assert!(
             revision == reached || revision == reached.next(),
-            "the watch went from revision {reached} to {revision}"
+            "the watch skipped from revision {reached} to {revision}"
         );
         reached = revision;
     }

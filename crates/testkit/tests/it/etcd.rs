@@ -1,4 +1,4 @@
-//! Servers start, answer, end and come back.
+//! Servers start, answer, stop and restart.
 
 use std::fs;
 
@@ -56,10 +56,10 @@ each_version! {
         for i in 0..1200 {
             client.put(format!("{i:04}"), "", None).await.unwrap();
         }
-        let then = etcd.revision().await;
+        let before_delete = etcd.revision().await;
         client.delete("", Some(etcd_client::DeleteOptions::new().with_all_keys())).await.unwrap();
         assert_eq!(etcd.all_keys().await, []);
-        let keys = etcd.all_keys_at(then).await;
+        let keys = etcd.all_keys_at(before_delete).await;
         assert_eq!(keys.len(), 1200);
         assert!(keys.is_sorted_by(|a, b| a.key < b.key));
     }
@@ -116,8 +116,8 @@ each_version! {
     async fn the_binary_is_of_the_line_it_stands_for(version) {
         let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         let line = if version == EtcdRelease::V3_4 { "3.4." } else { "3.5." };
-        let told = etcd.status().await.version().to_owned();
-        assert!(told.starts_with(line), "{told}");
+        let reported = etcd.status().await.version().to_owned();
+        assert!(reported.starts_with(line), "{reported}");
     }
 
     async fn three_members_share_one_history(version) {

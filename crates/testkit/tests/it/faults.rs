@@ -1,4 +1,4 @@
-//! What a test breaks is broken, and whole again afterwards.
+//! Injected faults take effect, and everything works again afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mainstay_ids::Revision;
 use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, each_version};
 use tokio::time::{sleep, timeout};
 
-/// An answer that needs a quorum does not come later either where there is none.
+/// Timeout of a read that needs quorum; without quorum a longer timeout does not help.
 const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether a quorum answers through this member.
@@ -20,14 +20,14 @@ async fn has_quorum(member: &EtcdServer) -> bool {
 async fn wait_until_following(cluster: &EtcdCluster, member: usize) {
     let deadline = Instant::now() + Duration::from_mins(2);
     while !has_quorum(&cluster.members[member]).await {
-        assert!(Instant::now() < deadline, "m{member} does not come back");
+        assert!(Instant::now() < deadline, "m{member} does not rejoin the quorum");
         sleep(Duration::from_millis(100)).await;
     }
 }
 
 each_version! {
     async fn a_member_that_is_cut_off_has_no_quorum_but_answers_alone(version) {
-        // Whoever is elected after the cut stays elected, however busy the machine is.
+        // Long timeouts keep the new leader elected on a busy machine.
         let options = EtcdOptions::new().flag("heartbeat-interval", "200").flag("election-timeout", "3000");
         let cluster = EtcdCluster::start_with_proxies(version, 3, &options).await;
         let before = cluster.leader().await;
@@ -37,9 +37,9 @@ each_version! {
         cluster.members[after].client().await.put("k", "2", None).await.unwrap();
         let isolated = &cluster.members[before];
         assert!(!has_quorum(isolated).await);
-        let alone = GetOptions::new().with_serializable();
-        let answer = isolated.client().await.get("k", Some(alone)).await.unwrap();
-        assert_eq!(answer.kvs()[0].value(), b"1", "it has heard of nothing");
+        let serializable = GetOptions::new().with_serializable();
+        let answer = isolated.client().await.get("k", Some(serializable)).await.unwrap();
+        assert_eq!(answer.kvs()[0].value(), b"1", "the isolated member has the old value");
         cluster.heal();
         wait_until_following(&cluster, before).await;
         assert_eq!(cluster.members[before].revision().await, Revision(3));
@@ -72,37 +72,37 @@ async fn leadership_goes_where_it_is_moved() {
 #[tokio::test]
 async fn a_gate_closes_answers_is_silent_and_opens_again() {
     let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
-    let gate = FaultProxy::start(etcd.client_url());
+    let proxy = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();
-    let health = || http.get(format!("{}/health", gate.url())).send();
-    let impatient = || {
-        let asked = http.get(format!("{}/health", gate.url()));
+    let health = || http.get(format!("{}/health", proxy.url())).send();
+    let health_with_timeout = || {
+        let asked = http.get(format!("{}/health", proxy.url()));
         asked.timeout(READ_TIMEOUT).send()
     };
     assert_eq!(health().await.unwrap().status(), 200);
-    gate.set_mode(ProxyMode::Closed);
+    proxy.set_mode(ProxyMode::Closed);
     assert!(!health().await.unwrap_err().is_timeout());
-    gate.set_mode(ProxyMode::RespondWith(503));
+    proxy.set_mode(ProxyMode::RespondWith(503));
     assert_eq!(health().await.unwrap().status(), 503);
-    gate.set_mode(ProxyMode::Unresponsive);
-    assert!(impatient().await.unwrap_err().is_timeout());
-    assert!(gate.fault_count() >= 3, "{gate:?}");
-    gate.set_mode(ProxyMode::Slow(20_000));
+    proxy.set_mode(ProxyMode::Unresponsive);
+    assert!(health_with_timeout().await.unwrap_err().is_timeout());
+    assert!(proxy.fault_count() >= 3, "{proxy:?}");
+    proxy.set_mode(ProxyMode::Slow(20_000));
     assert_eq!(health().await.unwrap().status(), 200);
-    gate.set_mode(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     assert_eq!(health().await.unwrap().status(), 200);
 }
 
 #[tokio::test]
 async fn a_gate_cuts_one_long_answer_and_no_short_one() {
     let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
-    let gate = FaultProxy::start(etcd.client_url());
+    let proxy = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();
-    let fetch = |path: &str| http.get(format!("{}{path}", gate.url())).send();
-    gate.set_mode(ProxyMode::CutAfter(4096));
+    let fetch = |path: &str| http.get(format!("{}{path}", proxy.url())).send();
+    proxy.set_mode(ProxyMode::CutAfter(4096));
     assert_eq!(fetch("/health").await.unwrap().status(), 200);
     let long = async { fetch("/metrics").await?.text().await };
     assert!(long.await.is_err(), "metrics are longer than the cut");
-    assert_eq!(gate.fault_count(), 1);
+    assert_eq!(proxy.fault_count(), 1);
     assert!(fetch("/metrics").await.unwrap().text().await.is_ok());
 }

@@ -1,4 +1,4 @@
-//! API servers start, serve, end and come back.
+//! API servers start, serve, stop and restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A seed decides the history, and the history has everything in it.
+//! A seed determines the history, and the history contains every kind of change.
 
 use std::collections::BTreeSet;
 
@@ -60,12 +60,12 @@ each_version! {
 
     async fn with_auth_enabled_only_root_goes_on(version) {
         let mut etcd = EtcdServer::start(version, EtcdOptions::new()).await;
-        let mut stranger = etcd.client().await;
+        let mut unauthenticated = etcd.client().await;
         let mut load = Workload::new(5);
         load.run(&etcd, 50).await;
         load.enable_auth(&mut etcd).await;
         let reached = load.run(&etcd, 50).await;
-        let refused = stranger.put("k", "v", None).await.unwrap_err();
+        let refused = unauthenticated.put("k", "v", None).await.unwrap_err();
         assert!(refused.to_string().contains("user name is empty"), "{refused}");
         assert_eq!(etcd.revision().await, reached);
         etcd.hash_kv(reached).await;

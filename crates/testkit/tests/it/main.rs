@@ -1,4 +1,4 @@
-//! The fixtures keep their promises on every etcd.
+//! Tests of the fixtures on every etcd version.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

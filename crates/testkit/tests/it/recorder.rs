@@ -1,4 +1,4 @@
-//! What the recorder wrote gives the source back, read by rules of its own.
+//! A recorded backup restores the source, read by independent code.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -59,7 +59,7 @@ each_version! {
         let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::None).await;
         Workload::new(23).run_huge_transaction(&etcd, 10_000, 64 << 20).await;
         let delta = recorder.write_delta(&etcd).await.unwrap();
-        // The deletes of a first huge transaction find nothing.
+        // The deletes of the first huge transaction match no keys.
         assert_eq!((delta.start_revision, delta.last_revision, delta.events), (Revision(2), Revision(2), 9_000));
     }
 }
@@ -107,7 +107,7 @@ fn index_by_key(keys: Vec<Kv>) -> BTreeMap<Vec<u8>, Kv> {
     keys.into_iter().map(|kv| (kv.key.clone(), kv)).collect()
 }
 
-/// The object without its compression.
+/// The decompressed object.
 fn decompress(path: &Path) -> Vec<u8> {
     let mut file = File::open(path).unwrap();
     let mut content = Vec::new();
@@ -157,7 +157,7 @@ fn find_only_file(folder: &Path) -> std::path::PathBuf {
         .map(|entry| entry.unwrap().path())
         .collect();
     let [file] = files.as_slice() else {
-        panic!("one file, not {files:?}")
+        panic!("expected one file, found {files:?}")
     };
     file.clone()
 }

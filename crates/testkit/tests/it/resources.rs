@@ -1,4 +1,4 @@
-//! The API server takes the resources of etcd-mainstay in every way they are written.
+//! The API server accepts our custom resources in every kind of write.
 
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
 
-/// A server that knows the resources, a namespace of it, and who asks.
+/// A server with the CRDs, a client and a namespace.
 async fn start_server() -> (ApiServer, Client, String) {
     let server = ApiServer::start().await;
     let definitions = definition::all_crds();
@@ -69,18 +69,18 @@ where
     let made = resources.patch(&name, &params, &change).await.unwrap();
     assert_eq!(label(&made), "by-patch");
 
-    let mut wanted = resource;
-    wanted["metadata"]["labels"]["made"] = json!("by-apply");
+    let mut desired = resource;
+    desired["metadata"]["labels"]["made"] = json!("by-apply");
     let params = PatchParams::apply("tests").force();
-    let applied = Patch::Apply(&wanted);
+    let applied = Patch::Apply(&desired);
     let made = resources.patch(&name, &params, &applied).await.unwrap();
     assert_eq!(label(&made), "by-apply");
 
     let identity = json!({"name": name});
-    let wanted = json!({
-        "apiVersion": wanted["apiVersion"], "kind": wanted["kind"], "metadata": identity, "status": status,
+    let desired = json!({
+        "apiVersion": desired["apiVersion"], "kind": desired["kind"], "metadata": identity, "status": status,
     });
-    let applied = Patch::Apply(&wanted);
+    let applied = Patch::Apply(&desired);
     let made = resources.patch_status(&name, &params, &applied).await;
     let stored = serde_json::to_value(made.unwrap()).unwrap();
     for (field, value) in status.as_object().unwrap() {

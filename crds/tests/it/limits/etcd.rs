@@ -1,4 +1,4 @@
-//! The limits of `Etcd`.
+//! Schema limits of `Etcd`.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ fn an_etcd_needs_four_things(trials: &mut AdmissionCases) {
     }
 }
 
-/// Because it can be scaled; the schema does not say so.
+/// Enforced by the scale subresource; the schema has no minimum.
 fn an_etcd_has_no_negative_size(trials: &mut AdmissionCases) {
     trials.rejects("etcd-minimal.yaml", "/spec/replicas", &[json!(-1)]);
 }

@@ -1,11 +1,11 @@
-//! What schemas refuse, and what they let pass although it looks odd.
+//! What the schemas reject, and which unusual values they accept.
 
 mod etcd;
 mod tasks;
 
 use crate::trials::{AdmissionCase, AdmissionCases};
 
-/// Every trial of every claim.
+/// The cases of all claims.
 pub(crate) fn admission_cases() -> Vec<AdmissionCase> {
     AdmissionCases::collect(&[etcd::CLAIMS, tasks::CLAIMS].concat())
 }

@@ -1,4 +1,4 @@
-//! The limits of tasks.
+//! Schema limits of tasks.
 
 use serde_json::json;
 
@@ -39,7 +39,7 @@ fn numbers_have_their_bounds(trials: &mut AdmissionCases) {
     ] {
         trials.accepts("copy-backups.yaml", pointer, &[json!(0), json!(i32::MAX)]);
         trials.rejects("copy-backups.yaml", pointer, &[json!(-1)]);
-        // As with etcd-druid's definitions: what reads it has to cope.
+        // Like etcd-druid's CRDs: the API server ignores `format: int32`, so readers must handle larger values.
         trials.stores_unreadable("copy-backups.yaml", pointer, &[json!(1_i64 << 31)]);
     }
     trials.accepts(

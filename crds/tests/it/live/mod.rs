@@ -1,4 +1,4 @@
-//! A real API server says to every trial what the emulator says, which all other tests ask.
+//! A real API server gives every admission case the same answer as the emulator, which the other tests use.
 
 mod odd;
 mod server;
@@ -13,34 +13,34 @@ use crate::trials::{ResourceChange, ExpectedAdmission, AdmissionCase};
 use crate::{limits, rules};
 use server::RealApiServer;
 
-/// An empty text, which a server built with a newer Go than its own takes for a null and refuses: Kubernetes 1.20 built
-/// with Go 1.19.
+/// Cases with an empty string, which Kubernetes 1.20 built with Go 1.19 (newer than its own Go) treats as null and
+/// rejects.
 const EMPTY_STRING_CASES: [&str; 2] = [
     r#"etcd-everything.yaml, /spec/backup/store/provider = """#,
     r#"etcd-everything.yaml, /spec/backup/tls/serverTLSSecretRef = {"name":""}"#,
 ];
 
-/// What was seen, by the names of trials.
+/// Results, by the names of cases.
 #[derive(Default)]
 struct ServerComparison {
     accepted: Vec<String>,
     rejected: Vec<String>,
-    /// Decided by a rule alone, which the server does not know.
+    /// Rejected by a CEL rule alone, which this server does not support.
     skipped: Vec<String>,
-    /// Refused only because the server takes an empty text for a null.
+    /// Rejected only because the server treats an empty string as null.
     misread: Vec<String>,
     differences: Vec<String>,
 }
 
-/// The samples as they are, and with what no sample has.
+/// The samples unchanged, with unknown fields, and with nulls.
 fn sample_cases() -> impl Iterator<Item = AdmissionCase> {
     let odd = load_samples().into_iter().flat_map(|(name, sample)| {
-        let strangers = odd::add_unknown_fields(&sample);
-        // The same for a sample that has every field.
+        let with_unknown = odd::add_unknown_fields(&sample);
+        // Equal to the sample if it has every field.
         let nulls = odd::add_nulls(&sample);
-        assert_ne!(strangers, sample, "{name}");
+        assert_ne!(with_unknown, sample, "{name}");
         [
-            (format!("{name} with strangers"), strangers),
+            (format!("{name} with unknown fields"), with_unknown),
             (format!("{name} with nulls"), nulls),
             (name, sample),
         ]
@@ -52,17 +52,17 @@ fn sample_cases() -> impl Iterator<Item = AdmissionCase> {
     })
 }
 
-/// The places an answer complains about. Servers differ in whether they number the items of lists.
-fn error_paths(wrong: &[String]) -> BTreeSet<String> {
-    let paths = wrong.iter().filter_map(|line| line.split_once(": "));
-    // That none of several schemas fits is said of no place.
+/// The paths that an answer names, without list indexes, because server versions differ there.
+fn error_paths(errors: &[String]) -> BTreeSet<String> {
+    let paths = errors.iter().filter_map(|line| line.split_once(": "));
+    // The server reports a failed `anyOf` with the path `<nil>`.
     let paths = paths.filter(|(path, _)| *path != "<nil>");
     paths
         .map(|(path, _)| normalize_path(path).replace("[]", ""))
         .collect()
 }
 
-/// Metadata is the server's own.
+/// Removes the metadata, which the server fills in.
 fn strip_metadata(mut resource: Value) -> Value {
     if let Some(fields) = resource.as_object_mut() {
         fields.remove("metadata");
@@ -70,13 +70,13 @@ fn strip_metadata(mut resource: Value) -> Value {
     resource
 }
 
-/// Where two answers differ; `None` when they mean the same.
+/// How two answers differ; `None` if they mean the same.
 fn describe_difference(trial: &AdmissionCase, emulated: AdmissionResult, real: &AdmissionResult) -> Option<String> {
     let emulated = emulated.map(strip_metadata);
     let is_same = match (&emulated, real) {
         (Ok(emulated), Ok(real)) => emulated == real,
         (Err(emulated), Err(real)) => match &trial.expected {
-            // Where a rule of the whole resource stands, servers of different age say differently.
+            // Server versions report different paths for a rule at the root of the resource.
             ExpectedAdmission::RuleViolated { message, .. } => real.iter().any(|line| line.contains(message)),
             _ if error_paths(emulated).is_empty() => emulated == real,
             _ => error_paths(emulated) == error_paths(real),
@@ -86,10 +86,10 @@ fn describe_difference(trial: &AdmissionCase, emulated: AdmissionResult, real: &
     (!is_same).then(|| format!("{}:\nemulated {emulated:#?}\nreal {real:#?}", trial.name))
 }
 
-/// Nulls are dropped before anything is looked at: nobody can have sent one.
-fn is_misread(wrong: &[String]) -> bool {
+/// Nulls are dropped before validation, so an error about null comes from the misread empty string.
+fn is_misread(errors: &[String]) -> bool {
     let of_null = r#"must be of type string: "null""#;
-    wrong.iter().all(|line| line.ends_with(of_null))
+    errors.iter().all(|line| line.ends_with(of_null))
 }
 
 impl ServerComparison {
@@ -101,7 +101,7 @@ impl ServerComparison {
             return;
         }
         let real = server.submit(&trial.change).await;
-        if emulated.is_ok() && real.as_ref().is_err_and(|wrong| is_misread(wrong)) {
+        if emulated.is_ok() && real.as_ref().is_err_and(|errors| is_misread(errors)) {
             self.misread.push(trial.name);
             return;
         }
@@ -132,34 +132,34 @@ async fn a_real_api_server_answers_as_the_emulator_does() {
         .collect();
     let (all, refused) = (trials.len(), trials.iter().filter(is_refused).count());
 
-    let mut seen = ServerComparison::default();
+    let mut results = ServerComparison::default();
     for trial in trials {
-        seen.submit_case(&server, trial).await;
+        results.submit_case(&server, trial).await;
     }
     let ServerComparison {
         differences,
         skipped,
         misread,
         ..
-    } = &seen;
+    } = &results;
     assert!(
         differences.is_empty(),
         "{} of {all} differ:\n{}",
         differences.len(),
         differences.join("\n")
     );
-    // Exactly the trials a rule alone decides, and those only on a server that knows no rules.
-    let wanted = if server.supports_rules {
+    // A server without CEL skips exactly the cases that a rule alone decides.
+    let expected_skips = if server.supports_rules {
         &[][..]
     } else {
         &by_rule
     };
-    assert_eq!(skipped, wanted);
-    assert_eq!(seen.rejected.len(), refused - skipped.len());
+    assert_eq!(skipped, expected_skips);
+    assert_eq!(results.rejected.len(), refused - skipped.len());
     assert!(
         misread.is_empty() || *misread == EMPTY_STRING_CASES,
         "{misread:#?}"
     );
-    assert_eq!(seen.accepted.len(), all - refused - misread.len());
-    assert!(!seen.accepted.is_empty() && !seen.rejected.is_empty());
+    assert_eq!(results.accepted.len(), all - refused - misread.len());
+    assert!(!results.accepted.is_empty() && !results.rejected.is_empty());
 }

@@ -1,17 +1,17 @@
-//! Samples with what an API server drops.
+//! Samples with fields that an API server drops.
 
 use serde_json::{Map, Value, json};
 
 use crate::apiserver::EmulatedApiServer;
 
-/// The resource with a field nobody knows in every object that has known ones.
+/// Adds an unknown field to every object that has known fields.
 pub(super) fn add_unknown_fields(resource: &Value) -> Value {
     transform(resource, &|_, fields| {
-        fields.insert("stranger".to_owned(), json!({ "of": [{ "no": 1 }] }));
+        fields.insert("unknown".to_owned(), json!({ "of": [{ "no": 1 }] }));
     })
 }
 
-/// The resource with a null in place of every field it does not have.
+/// Adds a null for every missing field.
 pub(super) fn add_nulls(resource: &Value) -> Value {
     transform(resource, &|known, fields| {
         for name in known.keys() {

@@ -1,4 +1,4 @@
-//! A real API server that has learnt the definitions as they are shipped.
+//! A real API server with the shipped CRDs installed.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::strip_metadata;
 use crate::apiserver::AdmissionResult;
 use crate::trials::ResourceChange;
 
-/// Nothing is stored, but everything else happens.
+/// The server validates and stores nothing.
 const DRY_RUN: PostParams = PostParams {
     dry_run: true,
     field_manager: None,
@@ -25,7 +25,7 @@ const PERSIST: PostParams = PostParams {
 };
 
 pub(super) struct RealApiServer {
-    /// It kept the rules of the definitions.
+    /// The server kept the CEL rules of the CRDs.
     pub(super) supports_rules: bool,
     client: Client,
     namespace: String,
@@ -52,7 +52,7 @@ impl RealApiServer {
         }
     }
 
-    /// What it says to a change; afterwards it is as it was.
+    /// The answer to a change; the server is unchanged afterwards.
     pub(super) async fn submit(&self, change: &ResourceChange) -> AdmissionResult {
         match change {
             ResourceChange::Create(new) => self.create(new).await,
@@ -60,36 +60,36 @@ impl RealApiServer {
         }
     }
 
-    /// A status is not taken with a new resource: it is given to one that is there.
+    /// A create ignores the status, so the status is written in a second request.
     async fn create(&self, new: &Value) -> AdmissionResult {
         let (api, new) = (self.api(new), self.to_object(new));
-        let tried = to_admission_result(api.create(&DRY_RUN, &new).await);
-        if tried.is_err() || new.data["status"].is_null() {
-            return tried;
+        let result = to_admission_result(api.create(&DRY_RUN, &new).await);
+        if result.is_err() || new.data["status"].is_null() {
+            return result;
         }
-        let mut there = api.create(&PERSIST, &new).await.unwrap();
-        there.data["status"] = new.data["status"].clone();
-        let tried = api.replace_status(&object_name(&there), &DRY_RUN, &there).await;
-        delete_object(&api, &there).await;
-        to_admission_result(tried)
+        let mut stored = api.create(&PERSIST, &new).await.unwrap();
+        stored.data["status"] = new.data["status"].clone();
+        let result = api.replace_status(&object_name(&stored), &DRY_RUN, &stored).await;
+        delete_object(&api, &stored).await;
+        to_admission_result(result)
     }
 
     async fn update(&self, old: &Value, new: &Value) -> AdmissionResult {
         let (api, old, mut new) = (self.api(new), self.to_object(old), self.to_object(new));
         assert_eq!(
             old.data["status"], new.data["status"],
-            "no update changes both"
+            "an update changes the spec only"
         );
-        let mut there = api.create(&PERSIST, &old).await.unwrap();
+        let mut stored = api.create(&PERSIST, &old).await.unwrap();
         if !old.data["status"].is_null() {
-            there.data["status"] = old.data["status"].clone();
-            let with_status = api.replace_status(&object_name(&there), &PERSIST, &there).await;
-            there = with_status.unwrap();
+            stored.data["status"] = old.data["status"].clone();
+            let with_status = api.replace_status(&object_name(&stored), &PERSIST, &stored).await;
+            stored = with_status.unwrap();
         }
-        new.metadata.resource_version = there.metadata.resource_version.clone();
-        let tried = api.replace(&object_name(&there), &DRY_RUN, &new).await;
-        delete_object(&api, &there).await;
-        to_admission_result(tried)
+        new.metadata.resource_version = stored.metadata.resource_version.clone();
+        let result = api.replace(&object_name(&stored), &DRY_RUN, &new).await;
+        delete_object(&api, &stored).await;
+        to_admission_result(result)
     }
 
     fn api(&self, resource: &Value) -> Api<DynamicObject> {
@@ -105,16 +105,15 @@ impl RealApiServer {
     }
 }
 
-/// Whether every definition still has the rules it was shipped with. Some but not all would be neither of the servers
-/// that are emulated.
+/// Whether the installed CRDs have all rules or none. A mixture would match no emulated server.
 async fn check_rules_kept(client: &Client, shipped: &[CustomResourceDefinition]) -> bool {
     let known = Api::<CustomResourceDefinition>::all(client.clone());
     let mut kept = Vec::new();
     for shipped in shipped {
-        let there = known.get(shipped.metadata.name.as_deref().unwrap()).await;
-        let (there, shipped) = (count_rules(&there.unwrap()), count_rules(shipped));
-        assert!(there == 0 || there == shipped, "{there} rules of {shipped}");
-        kept.push(there > 0);
+        let installed = known.get(shipped.metadata.name.as_deref().unwrap()).await;
+        let (installed, shipped) = (count_rules(&installed.unwrap()), count_rules(shipped));
+        assert!(installed == 0 || installed == shipped, "{installed} of {shipped} rules installed");
+        kept.push(installed > 0);
     }
     assert!(kept.iter().all(|one| *one == kept[0]));
     kept[0]
@@ -125,16 +124,16 @@ fn count_rules(definition: &CustomResourceDefinition) -> usize {
     text.matches("x-kubernetes-validations").count()
 }
 
-async fn delete_object(api: &Api<DynamicObject>, there: &DynamicObject) {
-    let removed = api.delete(&object_name(there), &DeleteParams::default()).await;
+async fn delete_object(api: &Api<DynamicObject>, stored: &DynamicObject) {
+    let removed = api.delete(&object_name(stored), &DeleteParams::default()).await;
     removed.unwrap();
 }
 
 fn object_name(object: &DynamicObject) -> String {
-    object.metadata.name.clone().expect("a name")
+    object.metadata.name.clone().expect("the object has a name")
 }
 
-/// Whatever is not about the content of a resource is no answer.
+/// Converts a validation error (422) to an answer; panics on every other error.
 fn to_admission_result(answer: Result<DynamicObject, Error>) -> AdmissionResult {
     match answer {
         Ok(object) => Ok(strip_metadata(serde_json::to_value(object).unwrap())),

@@ -1,4 +1,4 @@
-//! The cases of the rules of `Etcd`.
+//! Cases of the rules of `Etcd`.
 
 use mainstay_crds::rules::ETCD;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{RuleCase, rule_case};
 use crate::trials::ResourceChange;
 
-/// A cluster of three called `main`, its spec merged with `patch`.
+/// An Etcd `main` with three members, its spec merged with `patch`.
 fn etcd_with(patch: Value) -> Value {
     let mut etcd = json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
@@ -18,14 +18,14 @@ fn etcd_with(patch: Value) -> Value {
     etcd
 }
 
-fn merge(into: &mut Value, patch: Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
+fn merge(target: &mut Value, patch: Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
             for (key, value) in patch {
-                merge(into.entry(key).or_insert(json!({})), value);
+                merge(target.entry(key).or_insert(json!({})), value);
             }
         }
-        (into, patch) => *into = patch,
+        (target, patch) => *target = patch,
     }
 }
 
@@ -37,8 +37,8 @@ fn update(old: Value, new: Value) -> ResourceChange {
     ResourceChange::Update(etcd_with(old), etcd_with(new))
 }
 
-fn etcd_case(at: &str, words: &str, held_by: Vec<ResourceChange>, rejected: Vec<ResourceChange>) -> RuleCase {
-    rule_case(ETCD, at, words, held_by, rejected)
+fn etcd_case(at: &str, fragment: &str, held_by: Vec<ResourceChange>, rejected: Vec<ResourceChange>) -> RuleCase {
+    rule_case(ETCD, at, fragment, held_by, rejected)
 }
 
 pub(super) fn cases() -> Vec<RuleCase> {
@@ -51,7 +51,7 @@ pub(super) fn cases() -> Vec<RuleCase> {
     cases
 }
 
-/// Further addresses of one member.
+/// Additional peer URLs of one member.
 fn extra_urls(member: &str, urls: Value) -> Value {
     json!({ "etcd": { "additionalAdvertisePeerURLs": [{ "memberName": member, "urls": urls }] } })
 }
@@ -65,7 +65,7 @@ fn with_name_prefix(mut patch: Value) -> Value {
     patch
 }
 
-/// A cluster to join, with members of these names.
+/// An existing cluster with members of these names.
 fn join_cluster(names: &[&str]) -> Value {
     let members: Vec<_> = names
         .iter()
@@ -123,7 +123,7 @@ fn name_cases() -> Vec<RuleCase> {
     ]
 }
 
-/// The same cluster after the condition was reported.
+/// The same Etcd with the condition in its status.
 fn with_bootstrap_condition(mut etcd: Value, status: &str) -> Value {
     etcd["status"] = json!({ "conditions": [{
         "type": "BootstrappedWithExistingCluster", "status": status, "reason": "R", "message": "M",
@@ -202,11 +202,11 @@ fn immutable_cases() -> Vec<RuleCase> {
     cases
 }
 
-/// Every way from one number of members to another.
+/// Changes of the number of members.
 pub(super) fn resize_changes() -> Vec<ResourceChange> {
     let sized = |replicas: i32| json!({ "replicas": replicas });
-    let ways = [(1, 3), (3, 3), (5, 3), (3, 1), (3, 2), (3, 0), (0, 1)];
-    ways.map(|(old, new)| update(sized(old), sized(new))).into()
+    let sizes = [(1, 3), (3, 3), (5, 3), (3, 1), (3, 2), (3, 0), (0, 1)];
+    sizes.map(|(old, new)| update(sized(old), sized(new))).into()
 }
 
 fn with_tls(mut patch: Value, field: &str) -> Value {
@@ -216,7 +216,7 @@ fn with_tls(mut patch: Value, field: &str) -> Value {
     patch
 }
 
-/// A cluster to join that is reached at these addresses.
+/// An existing cluster at these URLs.
 fn join_cluster_at(peer: &str, client: &str) -> Value {
     json!({ "etcd": { "bootstrapWithExistingCluster": {
         "members": [{ "name": "green-0", "peerUrls": [peer] }],
@@ -328,7 +328,7 @@ fn scalar_cases() -> Vec<RuleCase> {
             vec![
                 create(periods("300s", "300s")),
                 create(periods("1h", "59m59s")),
-                // Compared in whole seconds.
+                // CEL `getSeconds()` truncates to whole seconds.
                 create(periods("1s", "1s500ms")),
             ],
         ),

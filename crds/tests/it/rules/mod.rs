@@ -1,4 +1,4 @@
-//! Every rule, held and broken, by the CEL an API server evaluates.
+//! Every CEL rule, satisfied and violated, evaluated as an API server does.
 
 mod etcd;
 mod tasks;
@@ -9,7 +9,7 @@ use mainstay_crds::rules as tables;
 
 use crate::trials::{ResourceChange, ExpectedAdmission, AdmissionCase};
 
-/// Changes on both sides of one rule.
+/// Changes that satisfy and changes that violate one rule.
 pub(crate) struct RuleCase {
     path: &'static str,
     message: &'static str,
@@ -17,20 +17,20 @@ pub(crate) struct RuleCase {
     rejected: Vec<ResourceChange>,
 }
 
-/// A case for the rule at a place whose message contains the words.
+/// The case of the rule at a path whose message contains the fragment.
 pub(crate) fn rule_case(
     table: &'static [tables::CelRule],
     at: &str,
-    words: &str,
+    fragment: &str,
     held_by: Vec<ResourceChange>,
     rejected: Vec<ResourceChange>,
 ) -> RuleCase {
     let found: Vec<_> = table
         .iter()
-        .filter(|rule| rule.path == at && rule.message.contains(words))
+        .filter(|rule| rule.path == at && rule.message.contains(fragment))
         .collect();
     let [rule] = found[..] else {
-        panic!("{} rules at \"{at}\" say \"{words}\"", found.len())
+        panic!("{} rules at \"{at}\" contain \"{fragment}\"", found.len())
     };
     RuleCase {
         path: rule.path,
@@ -45,31 +45,31 @@ impl RuleCase {
         let Self { path: at, message, .. } = self;
         let held = self.accepted.into_iter().enumerate();
         let held = held.map(move |(number, change)| AdmissionCase {
-            name: format!("held {number} of \"{at}: {message}\""),
+            name: format!("satisfied {number} of \"{at}: {message}\""),
             change,
             expected: ExpectedAdmission::Stored,
         });
         let broken = self.rejected.into_iter().enumerate();
         held.chain(broken.map(move |(number, change)| AdmissionCase {
-            name: format!("broken {number} of \"{at}: {message}\""),
+            name: format!("violated {number} of \"{at}: {message}\""),
             change,
             expected: ExpectedAdmission::RuleViolated { at, message },
         }))
     }
 }
 
-/// Every way from one number of members to another.
+/// Changes of the number of members.
 fn resize_cases() -> Vec<AdmissionCase> {
     let resizes = etcd::resize_changes().into_iter().enumerate();
     let trial = |(number, change)| AdmissionCase {
-        name: format!("way {number} to another size"),
+        name: format!("resize {number}"),
         change,
         expected: ExpectedAdmission::Stored,
     };
     resizes.map(trial).collect()
 }
 
-/// Every trial of every rule, and what no rule minds.
+/// All cases of all rules, and resizes, which no rule restricts.
 pub(crate) fn admission_cases() -> Vec<AdmissionCase> {
     let cases = [etcd::cases(), tasks::copy_cases(), tasks::ops_cases()];
     let mut trials: Vec<_> = cases.into_iter().flatten().flat_map(RuleCase::into_admission_cases).collect();
@@ -82,7 +82,7 @@ fn check_rule_cases(table: &[tables::CelRule], cases: Vec<RuleCase>) {
     assert_eq!(
         known.len(),
         table.len(),
-        "two rules at one place say the same"
+        "two rules at one path have the same message"
     );
     let tried: BTreeSet<_> = cases.iter().map(|case| (case.path, case.message)).collect();
     assert_eq!(known, tried, "rules without a case");

@@ -1,4 +1,4 @@
-//! The cases of the rules of tasks.
+//! Cases of the rules of tasks.
 
 use mainstay_crds::rules::{COPY, OPS};
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ fn immutable_cases() -> Vec<RuleCase> {
             "config is immutable",
             vec![
                 ResourceChange::Update(plain(), plain()),
-                // The default is there already.
+                // The stored task already has the default.
                 ResourceChange::Update(
                     ops_task_json(json!({ "onDemandSnapshot": { "type": "full" } })),
                     full(900),

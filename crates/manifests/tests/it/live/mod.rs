@@ -1,4 +1,4 @@
-//! What is rendered, before real servers.
+//! Rendered objects on real servers.
 
 mod probes;
 mod program;

@@ -1,4 +1,4 @@
-//! The probes, asked of real etcd servers.
+//! The probes against real etcd servers.
 
 use mainstay_manifests::{RenderInput, render};
 use mainstay_testkit::etcd::free_url;
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Probe;
 
 use crate::support::{find_container, plain_etcd, pod_spec, settings};
 
-/// What the kubelet would conclude.
+/// The result that the kubelet would get.
 async fn is_passing(probe: &Probe, url: &str) -> bool {
     let seconds = probe.timeout_seconds.unwrap();
     let limit = Duration::from_secs(u64::try_from(seconds).unwrap());
@@ -28,12 +28,12 @@ async fn send_probe(probe: &Probe, url: &str) -> bool {
     let path = get.path.as_ref().unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer.starts_with("HTTP/1.1 200")
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    response.starts_with("HTTP/1.1 200")
 }
 
-/// The probes of a member with this etcd: readiness, liveness.
+/// Readiness and liveness probe of a member with this version of etcd.
 fn render_probes(version: EtcdRelease) -> (Probe, Probe) {
     let mut etcd = plain_etcd();
     let image = match version {
@@ -47,7 +47,7 @@ fn render_probes(version: EtcdRelease) -> (Probe, Probe) {
     (etcd.readiness_probe.unwrap(), etcd.liveness_probe.unwrap())
 }
 
-/// Waits until a probe says what is expected.
+/// Waits until a probe has the expected result.
 async fn wait_for_result(expected: bool, probe: &Probe, url: &str) -> bool {
     let deadline = Instant::now() + Duration::from_mins(2);
     while is_passing(probe, url).await != expected {
@@ -59,7 +59,7 @@ async fn wait_for_result(expected: bool, probe: &Probe, url: &str) -> bool {
     true
 }
 
-/// What the kubelet does: one failed probe is none, so many in a row are a failure.
+/// Like the kubelet: a probe fails only after `failureThreshold` failures in a row.
 async fn passes_with_retries(probe: &Probe, url: &str) -> bool {
     for _ in 0..probe.failure_threshold.unwrap_or(3) {
         if is_passing(probe, url).await {
@@ -104,8 +104,8 @@ each_version! {
         for i in 0..64 {
             is_full |= client.put(format!("k{i}"), value.clone(), None).await.is_err();
         }
-        assert!(is_full, "the space was meant to be used up");
-        assert!(wait_for_result(true, &readiness, &url).await, "deletes have to get through");
+        assert!(is_full, "the quota was not reached");
+        assert!(wait_for_result(true, &readiness, &url).await, "deletes must be possible");
         assert!(passes_with_retries(&liveness_probe, &url).await);
     }
 }

@@ -1,4 +1,4 @@
-//! The controller itself, with no other rights than the chart gives it.
+//! The controller with only the permissions of the chart.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,25 +27,25 @@ struct RestrictedController {
 
 impl Drop for RestrictedController {
     fn drop(&mut self) {
-        self.child.kill().ok(); // fails when it has ended already
+        self.child.kill().ok(); // fails if it has already exited
         self.child.wait().ok();
     }
 }
 
-/// Tests are built into `deps`, programs one level above it.
+/// Cargo builds tests into `deps` and programs one level above it.
 fn controller_binary() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("mainstay-controller");
     assert!(
         path.is_file(),
-        "{} is not there: run `make test-live`, or `cargo build -p mainstay-controller` first",
+        "{} does not exist: run `make test-live`, or `cargo build -p mainstay-controller` first",
         path.display()
     );
     path
 }
 
 impl RestrictedController {
-    /// Starts it as the service account of the chart.
+    /// Starts the controller as the service account of the chart.
     fn start(server: &ApiServer, flags: &[&str]) -> Self {
         let home = TempDir::new().unwrap();
         let kubeconfig = fs::read(server.kubeconfig()).unwrap();
@@ -80,13 +80,13 @@ impl RestrictedController {
         fs::read_to_string(Path::new(self.temp_dir.path()).join("log")).unwrap()
     }
 
-    /// Waits for something it is to bring about.
-    async fn wait_until<F: Future<Output = bool>>(&self, what: &str, mut is_so: impl FnMut() -> F) {
+    /// Waits until a condition is true.
+    async fn wait_until<F: Future<Output = bool>>(&self, what: &str, mut is_met: impl FnMut() -> F) {
         let deadline = Instant::now() + TIMEOUT;
-        while !is_so().await {
+        while !is_met().await {
             assert!(
                 Instant::now() < deadline,
-                "{what}; its log:\n{}",
+                "{what}; log of the controller:\n{}",
                 self.read_log()
             );
             sleep(Duration::from_millis(200)).await;
@@ -94,18 +94,18 @@ impl RestrictedController {
     }
 }
 
-/// A cluster from its making to its end, and nothing was refused.
+/// Creates, changes and deletes an Etcd, and checks that no request was forbidden.
 async fn exercise_etcd_lifecycle(controller: &RestrictedController, admin: &Client, server: &ApiServer) {
     create_etcd(server, "shoot").await;
     let etcds = Api::<Etcd>::namespaced(admin.clone(), "shoot");
     let sets = Api::<StatefulSet>::namespaced(admin.clone(), "shoot");
     controller
-        .wait_until("there is no StatefulSet", || async {
+        .wait_until("StatefulSet was not created", || async {
             sets.get_opt("etcd-main").await.unwrap().is_some()
         })
         .await;
     controller
-        .wait_until("nothing is told", || async {
+        .wait_until("status has no conditions", || async {
             let status = etcds.get_status("etcd-main").await.unwrap().status;
             status.is_some_and(|status| status.conditions.is_some_and(|all| !all.is_empty()))
         })
@@ -114,7 +114,7 @@ async fn exercise_etcd_lifecycle(controller: &RestrictedController, admin: &Clie
     let params = PatchParams::default();
     etcds.patch("etcd-main", &params, &labels).await.unwrap();
     controller
-        .wait_until("a change is not acted on", || async {
+        .wait_until("spec change was not applied", || async {
             let set = sets.get("etcd-main").await.unwrap();
             let pod = set.spec.unwrap().template.metadata.unwrap();
             pod.labels.unwrap().contains_key("more")
@@ -123,7 +123,7 @@ async fn exercise_etcd_lifecycle(controller: &RestrictedController, admin: &Clie
     let params = DeleteParams::default();
     etcds.delete("etcd-main", &params).await.unwrap();
     controller
-        .wait_until("the Etcd is not let go", || async {
+        .wait_until("Etcd was not deleted", || async {
             etcds.get_opt("etcd-main").await.unwrap().is_none()
         })
         .await;

@@ -1,4 +1,4 @@
-//! The chart's roles before a real API server: what the controller makes it can make, and nothing besides.
+//! The chart's roles on a real API server: the controller can do everything that it needs and nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use mainstay_manifests::RenderInput;
 
 pub(super) const SERVICE_ACCOUNT: &str = "system:serviceaccount:garden:etcd-mainstay";
 
-/// An API server with the roles the chart makes with these values, and who the controller is there.
+/// An API server with the roles of the chart, and a client with the permissions of the controller.
 pub(super) async fn install_roles(values: &[&str]) -> (ApiServer, Client) {
     let server = ApiServer::start().await;
     let definitions = mainstay_crds::definition::all_crds();
@@ -45,7 +45,7 @@ pub(super) async fn install_roles(values: &[&str]) -> (ApiServer, Client) {
     (server, controller)
 }
 
-/// Roles are heeded a moment after they are made.
+/// The API server enforces new roles after a short delay.
 async fn wait_for_roles(controller: &Client) {
     let (etcds, leases) = (
         namespaced_api::<Etcd>(controller, "shoot"),
@@ -55,28 +55,28 @@ async fn wait_for_roles(controller: &Client) {
     while etcds.list(&ListParams::default()).await.is_err()
         || leases.get_opt("druid-leader-election").await.is_err()
     {
-        assert!(Instant::now() < deadline, "the roles are not heeded");
+        assert!(Instant::now() < deadline, "roles are not effective");
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Makes any object.
+/// Creates any object.
 async fn create_object(client: &Client, object: &Value) {
-    let word = |key: &str| object[key].as_str().unwrap();
-    let (group, version) = word("apiVersion")
+    let text = |key: &str| object[key].as_str().unwrap();
+    let (group, version) = text("apiVersion")
         .split_once('/')
-        .unwrap_or(("", word("apiVersion")));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, word("kind")));
+        .unwrap_or(("", text("apiVersion")));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind")));
     let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
     let api: Api<DynamicObject> = match &object.metadata.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    let made = api.create(&PostParams::default(), &object).await;
-    made.unwrap_or_else(|error| panic!("make {}: {error}", resource.kind));
+    let created = api.create(&PostParams::default(), &object).await;
+    created.unwrap_or_else(|error| panic!("create {}: {error}", resource.kind));
 }
 
-/// A resource as its author makes it.
+/// Creates an Etcd as its author does.
 pub(super) async fn create_etcd(server: &ApiServer, namespace: &str) -> Etcd {
     let mut etcd = Etcd::new("etcd-main", EtcdSpec::default());
     etcd.metadata.namespace = Some(namespace.into());
@@ -89,7 +89,7 @@ pub(super) async fn create_etcd(server: &ApiServer, namespace: &str) -> Etcd {
     api.create(&PostParams::default(), &etcd).await.unwrap()
 }
 
-/// All objects and Jobs of an Etcd, as this server takes them: its disruption budgets are of an older version.
+/// All objects and Jobs of an Etcd for this server, which has only `policy/v1beta1`.
 fn render_all_objects(etcd: &Etcd) -> Vec<ManifestObject> {
     let manifests: Manifests = render_etcd(etcd);
     let mut objects = manifests.to_objects().unwrap();
@@ -115,7 +115,7 @@ where
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Applies, reads, lists and deletes everything of an Etcd as the controller does.
+/// Applies, reads, lists and deletes all objects of an Etcd as the controller does.
 async fn exercise_object_lifecycle(controller: &Client, etcd: &Etcd, namespace: &str) {
     let objects = render_all_objects(etcd);
     assert!(objects.len() > 12, "{}", objects.len());
@@ -138,7 +138,7 @@ async fn exercise_object_lifecycle(controller: &Client, etcd: &Etcd, namespace: 
     }
 }
 
-/// What nobody should be able to do who took over the controller.
+/// Asserts what an attacker with the permissions of the controller cannot do.
 async fn assert_limited_permissions(controller: &Client, namespace: &str) {
     let list = ListParams::default().limit(1);
     let secrets = namespaced_api::<Secret>(controller, namespace);
@@ -162,7 +162,7 @@ async fn assert_limited_permissions(controller: &Client, namespace: &str) {
     assert!(is_forbidden(
         etcds.delete("etcd-main", &DeleteParams::default()).await
     ));
-    // A role with a right the controller lacks.
+    // The API server rejects a role with a permission that its creator does not have.
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"name": "thief", "namespace": namespace},
@@ -181,10 +181,10 @@ async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
     let etcd = create_etcd(&server, "shoot").await;
     exercise_object_lifecycle(&controller, &etcd, "shoot").await;
     assert_limited_permissions(&controller, "shoot").await;
-    // Secrets can be read by who knows their name.
+    // Secrets can be read by name.
     let found = namespaced_api::<Secret>(&controller, "shoot").get_opt("named").await;
     assert_eq!(found.unwrap(), None);
-    // So can the log of a Job, once there is one.
+    // Logs can be read; 404, because there is no such pod.
     let (pods, whole) = (namespaced_api::<Pod>(&controller, "shoot"), LogParams::default());
     let log = pods.logs("of-a-job", &whole).await.unwrap_err();
     assert!(
@@ -206,7 +206,7 @@ async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
     exercise_leader_election(&controller).await;
 }
 
-/// The Lease by which replicas agree who acts.
+/// Creates and updates the Lease of the leader election.
 async fn exercise_leader_election(controller: &Client) {
     let leases = namespaced_api::<Lease>(controller, "garden");
     let lease = Lease {
@@ -242,13 +242,13 @@ async fn an_installation_for_one_namespace_works_there_and_nowhere_else() {
     assert!(is_forbidden(
         namespaced_api::<Secret>(&controller, "other").get("named").await
     ));
-    // Where it runs it has its Lease and no more.
+    // In its own namespace it can access only its Lease.
     assert!(is_forbidden(
         namespaced_api::<Secret>(&controller, "garden").get("named").await
     ));
     assert!(is_forbidden(
         namespaced_api::<Lease>(&controller, "garden")
-            .get("of-somebody-else")
+            .get("other")
             .await
     ));
 }
