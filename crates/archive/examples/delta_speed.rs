@@ -1,4 +1,4 @@
-//! Prints how fast this machine reads deltas and inflates objects: megabytes of uncompressed text a second.
+//! Benchmarks reading deltas and inflating objects; prints megabytes of uncompressed text per second.
 //!
 //! ```text
 //! cargo run --release -p mainstay-archive --example delta_speed
@@ -99,7 +99,7 @@ fn inflate(compression: &Compression, packed: Vec<u8>, threads: NonZeroUsize) ->
     Ok(())
 }
 
-/// Runs the work a few times and prints the best.
+/// Runs the work a few times and prints the best rate.
 fn measure(name: &str, bytes: usize, mut work: impl FnMut() -> BenchResult<()>) -> BenchResult<()> {
     let mut best = Duration::MAX;
     for _ in 0..ROUNDS {

@@ -1,7 +1,7 @@
-//! What a prefix holds: a listing sorted into full snapshots, deltas, upload leftovers and foreign objects.
+//! Sorts the listing of a prefix into full snapshots, deltas, upload chunks and foreign objects.
 //!
-//! Both layouts are merged. Order is (last revision, creation time, key), so equal names from two
-//! layouts have a fixed order too.
+//! Merges both layouts. The order is (last revision, creation time, key), so equal names in the two layouts have
+//! a fixed order too.
 
 use jiff::Timestamp;
 
@@ -11,64 +11,64 @@ use crate::name::{SnapshotKind, SnapshotName};
 /// One entry of a store's listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedObject {
-    /// Whole object key.
+    /// Full object key, prefix included.
     pub key: String,
-    /// Size of the object as stored.
+    /// Size in bytes as stored, that is, compressed.
     pub size: u64,
-    /// When the store says it was written.
+    /// Modification time reported by the store.
     pub modified: Timestamp,
 }
 
 /// A snapshot in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotObject {
-    /// Whole object key.
+    /// Full object key, prefix included.
     pub key: String,
-    /// What its name says.
+    /// Parsed object name.
     pub name: SnapshotName,
-    /// Which layout it was found in.
+    /// Folder layout of the key.
     pub layout: LayoutVersion,
-    /// Size as stored.
+    /// Size in bytes as stored, that is, compressed.
     pub size: u64,
-    /// When the store says it was written.
+    /// Modification time reported by the store.
     pub modified: Timestamp,
 }
 
-/// A part of a snapshot that was uploaded in pieces.
+/// A part of a snapshot that was uploaded in parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The part as an object; its name is that of the snapshot it belongs to.
+    /// The part as an object; its name is the name of the snapshot it belongs to.
     pub object: SnapshotObject,
-    /// Part number, from 1.
+    /// Part number, starting at 1.
     pub part: u64,
 }
 
-/// An object that is not ours, and why.
+/// An object that is not a snapshot, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignObject {
-    /// Whole object key.
+    /// Full object key, prefix included.
     pub key: String,
-    /// Size as stored.
+    /// Size in bytes as stored, that is, compressed.
     pub size: u64,
-    /// Why it is no snapshot.
+    /// Why the key is not a snapshot key.
     pub reason: ForeignReason,
 }
 
-/// Everything found under a prefix, sorted by (last revision, creation time).
+/// All objects under a prefix, sorted by (last revision, creation time, key).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalogue {
-    /// Full snapshots.
+    /// Full snapshots, oldest first.
     pub fulls: Vec<SnapshotObject>,
-    /// Delta snapshots.
+    /// Delta snapshots, oldest first.
     pub deltas: Vec<SnapshotObject>,
-    /// Parts of uploads in pieces; leftovers, except where a store keeps the data in them.
+    /// Upload parts: leftovers, except in a store that keeps the data in them (Swift).
     pub chunks: Vec<Chunk>,
-    /// Objects that are no snapshots.
+    /// Objects that are not snapshots, sorted by key.
     pub foreign: Vec<ForeignObject>,
 }
 
 impl Catalogue {
-    /// Sorts a listing. Keys listed twice count once.
+    /// Classifies and sorts a listing. Duplicate keys count once.
     pub fn from_listing(prefix: &str, listed: Vec<ListedObject>) -> Self {
         let mut catalogue = Self::default();
         for entry in listed {
@@ -89,12 +89,12 @@ impl Catalogue {
         catalogue
     }
 
-    /// Whether there is no snapshot at all.
+    /// Returns true when the prefix holds neither a full snapshot nor a delta.
     pub fn is_empty(&self) -> bool {
         self.fulls.is_empty() && self.deltas.is_empty()
     }
 
-    /// The object with this name; the current layout is preferred over the old one.
+    /// Returns the object with this name, preferring the current layout over the old one.
     pub fn find(&self, name: &SnapshotName) -> Option<&SnapshotObject> {
         let objects = match name.kind {
             SnapshotKind::Full => &self.fulls,

@@ -1,7 +1,7 @@
-//! Where snapshots live: `<prefix>/v2/<name>`, and the older `<prefix>/v1/Backup-<unix>/<name>`.
+//! Object keys of snapshots: `<prefix>/v2/<name>`, and the older `<prefix>/v1/Backup-<unix>/<name>`.
 //!
-//! Prefixes are matched by whole path segments, so `a/etcd` never sees `a/etcd-events` and a prefix
-//! containing `v1` is just a prefix. A key that is none of ours is kept with a reason, never dropped.
+//! Prefixes match whole path segments, so `a/etcd` excludes `a/etcd-events`, and `v1` inside a prefix has no
+//! meaning. A foreign key is kept with a reason, never dropped.
 
 use std::fmt;
 
@@ -13,68 +13,68 @@ const PART_DIGITS: usize = 10;
 /// Which of the two folder layouts a key follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LayoutVersion {
-    /// One folder per full snapshot; read, never written.
+    /// One folder per full snapshot; read only.
     V1,
-    /// Flat; what is written today.
+    /// One flat folder; all new snapshots use it.
     V2,
 }
 
-/// What an object key turned out to be.
+/// Classification of an object key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// A snapshot object.
     Snapshot {
-        /// Its name.
+        /// Parsed object name.
         name: SnapshotName,
-        /// Where it lies.
+        /// Folder layout of the key.
         layout: LayoutVersion,
     },
-    /// One part of a snapshot that was uploaded in pieces.
+    /// One part of a snapshot that was uploaded in parts.
     Chunk {
-        /// Name of the snapshot it is a part of.
+        /// Name of the snapshot this part belongs to.
         name: SnapshotName,
-        /// Part number, from 1.
+        /// Part number, starting at 1.
         part: u64,
-        /// Where it lies.
+        /// Folder layout of the key.
         layout: LayoutVersion,
     },
-    /// Not ours.
+    /// Not a snapshot of this prefix.
     Foreign(ForeignReason),
 }
 
-/// Why a key under (or beside) the prefix is not a snapshot.
+/// Why a listed key is not a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForeignReason {
     /// The key is not below `<prefix>/v1/` or `<prefix>/v2/`.
     OutsidePrefix,
-    /// The folders below the version folder do not follow the layout.
+    /// The folders below `v1/` or `v2/` do not follow the layout.
     UnknownFolder,
-    /// The last part does not read as a snapshot name.
+    /// The last segment is not a snapshot name.
     InvalidName(SnapshotNameError),
 }
 
 impl fmt::Display for ForeignReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutsidePrefix => f.write_str("lies outside the version folders of the prefix"),
-            Self::UnknownFolder => f.write_str("lies in a folder no layout has"),
+            Self::OutsidePrefix => f.write_str("outside the v1 and v2 folders of the prefix"),
+            Self::UnknownFolder => f.write_str("in an unexpected folder"),
             Self::InvalidName(error) => error.fmt(f),
         }
     }
 }
 
-/// The key prefixes to list, each ending in `/`: current layout first.
+/// Returns the key prefixes to list, each ending in `/`, current layout first.
 pub fn list_prefixes(prefix: &str) -> Vec<String> {
     vec![version_folder(prefix, LayoutVersion::V2), version_folder(prefix, LayoutVersion::V1)]
 }
 
-/// The key a snapshot is written under (always the current layout).
+/// Returns the key for a new snapshot, always in the current layout.
 pub fn object_key(prefix: &str, name: &SnapshotName) -> String {
     format!("{}{name}", version_folder(prefix, LayoutVersion::V2))
 }
 
-/// Says what the object under `key` is to a store with this `prefix`.
+/// Classifies `key` relative to the store prefix `prefix`.
 pub fn classify_key(prefix: &str, key: &str) -> KeyKind {
     let below = |layout| key.strip_prefix(version_folder(prefix, layout).as_str());
     if let Some(rest) = below(LayoutVersion::V2) {
@@ -89,7 +89,7 @@ pub fn classify_key(prefix: &str, key: &str) -> KeyKind {
     }
 }
 
-/// `<prefix>/v2/`; empty and `.` segments of the prefix are dropped, as joining paths does.
+/// `<prefix>/v2/`. Drops empty and `.` segments of the prefix, as joining path segments does.
 fn version_folder(prefix: &str, layout: LayoutVersion) -> String {
     let version = match layout {
         LayoutVersion::V1 => "v1",

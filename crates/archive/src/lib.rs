@@ -1,4 +1,4 @@
-//! Says what a bucket holds, which objects make up a wanted state, and what bytes those objects are.
+//! Backup format: classifies the objects of a bucket, selects those that restore a target, reads and writes them.
 //!
 //! ```text
 //! listing → catalogue → chain ┐
@@ -7,15 +7,16 @@
 //!                                         events → DeltaWriter → encoder → compressed bytes
 //! ```
 //!
-//! **Comes in**: a list of object keys, and byte streams of objects. **Goes out**: a [`chain::Chain`] of
-//! objects that reaches a target, and [`delta::Event`]s in the order etcd committed them.
+//! **Input**: object keys and the byte streams of objects. **Output**: a [`chain::Chain`] of objects that restores
+//! a target, and [`delta::Event`]s in the order etcd committed them.
 //!
-//! **Holds**: the key name is the metadata, as the peer writes it ([`name`], [`layout`]); choosing is pure
-//! and never stops silently before objects it cannot connect ([`chain`]); memory is bounded by constants
-//! plus the largest single event; truncated or altered streams end in an error, never in a short success.
-//! **Does not do**: talk to a store, read a clock, interpret a database (see `bbolt` and `mvcc`).
+//! **Invariants**: the object name is the metadata, as in etcd-backup-restore ([`name`], [`layout`]). Selection is
+//! pure and reports objects it cannot connect as an error ([`chain`]). Memory is bounded by constants plus the
+//! largest single event. A truncated or altered stream ends in an error, never in a short success.
 //!
-//! **After a crash**: nothing here keeps state; reading again gives the same answer.
+//! **Out of scope**: store access, clocks, the content of a database (see `bbolt` and `mvcc`).
+//!
+//! **After a crash**: this crate keeps no state; reading again gives the same result.
 
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 #![cfg_attr(

@@ -1,9 +1,9 @@
-//! Snapshot names: `Full-00000000-00000695-1794795243.gz`, read and written as the peer does.
+//! Snapshot names: `Full-00000000-00000695-1794795243.gz`, read and written as etcd-backup-restore does.
 //!
-//! There is no manifest in a bucket: the name *is* the metadata. Revisions are zero-padded to eight
-//! digits and grow wider when they must; the time is unix seconds; then a compression suffix, then `.final`.
-//! An unknown suffix parses (see [`Compression::Unknown`]): dropping such an object as foreign would
-//! let a restore end silently before the newest data.
+//! A bucket has no manifest: the name *is* the metadata. Revisions are zero-padded to eight digits and get wider
+//! when needed. The time is in unix seconds. A compression suffix follows, then `.final`.
+//! An unknown suffix parses (see [`Compression::Unknown`]): treating such an object as foreign would end a
+//! restore silently before the newest data.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,22 +13,22 @@ use mainstay_ids::Revision;
 
 use crate::compression::Compression;
 
-/// The last second of the year 9999; a creation time beyond it is not a time.
+/// Last second of the year 9999, the largest creation time accepted.
 const MAX_UNIX_SECONDS: i64 = 253_402_300_799;
 
-/// Word that marks the full snapshot taken before a control plane moves away.
+/// Suffix of the full snapshot taken before a control plane migration.
 const FINAL: &str = "final";
 
-/// What a snapshot object holds.
+/// Content type of a snapshot object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SnapshotKind {
-    /// A whole database file with its SHA-256 behind it.
+    /// A whole database file followed by its SHA-256.
     Full,
-    /// The events after an earlier snapshot.
+    /// The events since an earlier snapshot.
     Delta,
 }
 
-/// The name of a snapshot object, taken apart.
+/// Parsed name of a snapshot object.
 ///
 /// `last` of a full snapshot is a lower bound: the database inside may be newer than its name, never older.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,9 +41,9 @@ pub struct SnapshotName {
     pub last: Revision,
     /// Creation time, unix seconds.
     pub created: i64,
-    /// How the object is compressed.
+    /// Compression of the object.
     pub compression: Compression,
-    /// Taken on request before a control plane moves; otherwise an ordinary full snapshot.
+    /// Final full snapshot before a control plane migration; restored like any other.
     pub is_final: bool,
 }
 
@@ -52,33 +52,33 @@ pub struct SnapshotName {
 #[non_exhaustive]
 pub enum SnapshotNameError {
     /// Not four fields joined by `-`.
-    #[error("{name:?} has {found} fields between dashes, a snapshot name has 4")]
+    #[error("invalid snapshot name {name:?}: expected 4 fields separated by '-', found {found}")]
     FieldCount {
-        /// The name as found.
+        /// The rejected name.
         name: String,
-        /// Number of fields found.
+        /// Number of fields.
         found: usize,
     },
     /// The first field is neither `Full` nor `Incr`.
-    #[error("{name:?} starts with neither Full nor Incr")]
+    #[error("invalid snapshot name {name:?}: must start with Full or Incr")]
     Kind {
-        /// The name as found.
+        /// The rejected name.
         name: String,
     },
-    /// A number field is not a plain decimal number in range.
-    #[error("{name:?} has {field:?} where a {what} belongs")]
+    /// A number field is not an unsigned decimal number in range.
+    #[error("invalid snapshot name {name:?}: invalid {what} {field:?}")]
     Number {
-        /// The name as found.
+        /// The rejected name.
         name: String,
-        /// What the field should have been.
+        /// Meaning of the field, for example "last revision".
         what: &'static str,
-        /// The field as found.
+        /// The rejected text.
         field: String,
     },
-    /// The first revision lies after the last.
-    #[error("{name:?} starts at revision {start}, after its last revision {last}")]
+    /// The first revision is greater than the last.
+    #[error("invalid snapshot name {name:?}: first revision {start} is greater than last revision {last}")]
     RevisionOrder {
-        /// The name as found.
+        /// The rejected name.
         name: String,
         /// First revision.
         start: Revision,
@@ -86,17 +86,17 @@ pub enum SnapshotNameError {
         last: Revision,
     },
     /// The part after the time is not `[.<compression>][.final]`.
-    #[error("{name:?} ends in {suffix:?}, which is no compression and no final mark")]
+    #[error("invalid snapshot name {name:?}: invalid suffix {suffix:?}, expected [.<compression>][.final]")]
     Suffix {
-        /// The name as found.
+        /// The rejected name.
         name: String,
-        /// What follows the time.
+        /// Text after the creation time, without the leading dot.
         suffix: String,
     },
 }
 
 impl SnapshotName {
-    /// Name of a full snapshot that promises everything up to `last`.
+    /// Name of a full snapshot that contains every revision up to `last`.
     pub fn full(last: Revision, created: i64, compression: Compression) -> Self {
         Self {
             kind: SnapshotKind::Full,
@@ -108,7 +108,7 @@ impl SnapshotName {
         }
     }
 
-    /// Name of a delta that holds the revisions `start` to `last`.
+    /// Name of a delta that contains the revisions `start` to `last`.
     pub fn delta(start: Revision, last: Revision, created: i64, compression: Compression) -> Self {
         Self {
             kind: SnapshotKind::Delta,
@@ -120,7 +120,7 @@ impl SnapshotName {
         }
     }
 
-    /// Creation time as an instant. A number no calendar holds is pinned to the nearest one that does.
+    /// Creation time as a timestamp; out-of-range seconds are clamped to the nearest valid one.
     pub fn created_at(&self) -> Timestamp {
         Timestamp::from_second(self.created).unwrap_or(if self.created < 0 {
             Timestamp::MIN
@@ -129,7 +129,7 @@ impl SnapshotName {
         })
     }
 
-    /// The key catalogues sort by.
+    /// Sort key of catalogues: last revision, then creation time.
     pub(crate) fn sort_key(&self) -> (Revision, i64) {
         (self.last, self.created)
     }
@@ -199,7 +199,7 @@ impl FromStr for SnapshotName {
     }
 }
 
-/// A plain decimal number: digits only, no sign, not beyond `max`.
+/// Parses an unsigned decimal number of at most `max`; a sign is rejected.
 fn parse_number(name: &str, what: &'static str, field: &str, max: i64) -> Result<i64, SnapshotNameError> {
     let plain = !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
     let value = if plain {
@@ -216,7 +216,7 @@ fn parse_number(name: &str, what: &'static str, field: &str, max: i64) -> Result
         })
 }
 
-/// `[.<compression>][.final]` without the leading dot.
+/// Parses `[.<compression>][.final]`, given without the leading dot.
 fn parse_suffixes(name: &str, suffix: Option<&str>) -> Result<(Compression, bool), SnapshotNameError> {
     let Some(suffix) = suffix else {
         return Ok((Compression::None, false));
@@ -224,6 +224,7 @@ fn parse_suffixes(name: &str, suffix: Option<&str>) -> Result<(Compression, bool
     if suffix == FINAL {
         return Ok((Compression::None, true));
     }
+    // `.final` comes after the compression suffix; in any other place the name is invalid.
     let (word, is_final) = match suffix.split_once('.') {
         None => (suffix, false),
         Some((word, FINAL)) => (word, true),

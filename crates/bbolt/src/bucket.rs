@@ -1,4 +1,4 @@
-//! Bucket headers: where the tree of a bucket begins, or the whole bucket when it is small.
+//! Bucket headers: the root page of a bucket, or the whole bucket when it is small.
 
 use mainstay_ids::PageId;
 
@@ -6,7 +6,7 @@ use crate::bytes::u64_at;
 use crate::error::BboltError;
 use crate::page::{HEADER_LEN, PageHeader, PageRef};
 
-/// Bytes of a bucket header: root page and sequence.
+/// Length of a bucket header in bytes: root page and sequence.
 const BUCKET_HEADER_LEN: usize = 16;
 
 /// The root of a bucket as stored in its parent.
@@ -14,18 +14,19 @@ const BUCKET_HEADER_LEN: usize = 16;
 pub enum BucketRoot {
     /// A tree of pages.
     Page(PageId),
-    /// A leaf page image kept inside the parent's value.
+    /// A leaf page image stored inside the parent's value.
     Inline(Vec<u8>),
 }
 
 impl BucketRoot {
-    /// Reads the value of a bucket entry.
+    /// Decodes the value of a bucket entry.
     pub(crate) fn decode(name: &[u8], value: &[u8]) -> Result<Self, BboltError> {
         let malformed = || BboltError::InvalidBucketHeader {
             name: String::from_utf8_lossy(name).into_owned(),
         };
         let root = u64_at(value, 0).ok_or_else(malformed)?;
         let rest = value.get(BUCKET_HEADER_LEN..).ok_or_else(malformed)?;
+        // Root 0 marks an inline bucket; pages 0 and 1 are metas and never a root.
         match (root, rest.len()) {
             (0, HEADER_LEN..) => Ok(Self::Inline(rest.to_vec())),
             (2.., 0) => Ok(Self::Page(PageId(root))),
@@ -33,7 +34,7 @@ impl BucketRoot {
         }
     }
 
-    /// The value to store under the bucket's name.
+    /// Encodes the value to store under the bucket's name.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (root, image) = match self {
             Self::Page(page) => (page.0, [].as_slice()),

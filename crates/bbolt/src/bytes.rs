@@ -1,4 +1,4 @@
-//! Little-endian fields out of untrusted bytes: `None` when the bytes end too early.
+//! Reads little-endian fields from untrusted bytes: `None` when the bytes end too early.
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     read_field(bytes, at).map(u16::from_le_bytes)
@@ -12,7 +12,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     read_field(bytes, at).map(u64::from_le_bytes)
 }
 
-/// A 32-bit length as an index; every platform this runs on has at least 32-bit addresses.
+/// Converts a 32-bit length to an index; every supported platform has at least 32-bit addresses.
 pub(crate) fn to_index(value: u32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

@@ -1,9 +1,8 @@
-//! The full structural check: every page reachable from the root, read once.
+//! Full structural check: reads every page reachable from the root once.
 //!
-//! It tests what bbolt's own check tests, and what bbolt does not: that a branch carries the first
-//! key of each child, that branches have two children, that leaves are at one depth, that inline
-//! buckets are sound, that nothing reaches outside its page or the file. Items are shown to a
-//! visitor on the way, so that meaning can be checked in the same read.
+//! It covers bbolt's own check and adds: a branch carries the first key of each child, branches have at least two
+//! children, all leaves have one depth, inline buckets are valid, and no pointer leaves its page or the file.
+//! A visitor receives every item, so that its meaning can be checked in the same read.
 
 use mainstay_ids::PageId;
 
@@ -15,32 +14,32 @@ use crate::disk::ReadAt;
 use crate::error::BboltError;
 use crate::page::{HEADER_LEN, LeafItem, PageKind, PageRef};
 
-/// What a sound file holds.
+/// Contents of a valid file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckSummary {
-    /// Pages reachable from the root, the metas included.
+    /// Number of pages reachable from the root, metas included.
     pub pages_used: u64,
-    /// Pages below the high-water mark.
+    /// Number of pages below the high-water mark.
     pub pages_total: u64,
     /// One entry per bucket, in name order.
     pub buckets: Vec<CheckedBucket>,
 }
 
-/// One bucket of a sound file.
+/// One bucket of a valid file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedBucket {
-    /// Its name.
+    /// Bucket name, not necessarily UTF-8.
     pub name: Vec<u8>,
-    /// Items in it.
+    /// Number of items.
     pub items: u64,
-    /// Bytes of keys and values.
+    /// Total length of keys and values in bytes.
     pub bytes: u64,
 }
 
-/// Walks the whole file, showing each item to `visit` with the name of its bucket.
+/// Checks the whole file and passes each item to `visit` with the name of its bucket.
 ///
 /// # Errors
-/// The first fault found, or the first error of the visitor.
+/// The first defect found, or the first error of the visitor.
 pub fn check<S, E>(
     database: &Database<S>,
     visit: impl FnMut(&[u8], LeafItem<'_>) -> Result<(), E>,
@@ -88,7 +87,7 @@ struct TreeChecker<'d, S, V> {
     visit: V,
 }
 
-/// Where in the tree a page is, and which bucket it belongs to.
+/// Depth and bucket of a page.
 struct TreePosition<'n> {
     bucket: Option<&'n [u8]>,
     depth: usize,
@@ -150,7 +149,7 @@ where
         self.leaf_depth = None;
     }
 
-    /// Checks the page and everything below. Recursion is bounded by [`MAX_DEPTH`].
+    /// Checks the page and all pages below. [`MAX_DEPTH`] bounds the recursion.
     fn check_page(
         &mut self,
         id: PageId,
@@ -202,6 +201,7 @@ where
         place: &TreePosition<'_>,
         totals: &mut (u64, u64),
     ) -> Result<(), E> {
+        // etcd panics on such a branch at the next rebalance.
         if page.count() < 2 {
             return Err(BboltError::TooFewChildren {
                 page: page.id(),
@@ -261,7 +261,7 @@ where
     }
 }
 
-/// The stored list of free pages: in range, no page twice, none that is in use.
+/// Checks the stored freelist: ids in range, no page twice, none in use.
 fn check_freelist<S: ReadAt>(
     database: &Database<S>,
     page: PageId,
@@ -282,11 +282,13 @@ fn check_freelist<S: ReadAt>(
     }
     let overflow = u64::from(crate::bytes::u32_at(&head, 12).unwrap_or_default());
     used.mark(page, overflow + 1)?;
+    // bbolt stores the count in the first id when it exceeds 16 bits.
     let (skip, count) = match u16_at(&head, 10).unwrap_or_default() {
         u16::MAX => (8, u64_at(&head, HEADER_LEN).unwrap_or_default()),
         count => (0, u64::from(count)),
     };
     let room = (overflow + 1) * page_size - HEADER_LEN as u64 - skip;
+    // The count is untrusted: ids beyond the page would belong to another page.
     if count > room / 8 {
         return Err(BboltError::ElementOutOfBounds {
             page,
@@ -331,7 +333,7 @@ struct PageBitmap {
 
 impl PageBitmap {
     fn new(pages: u64) -> Result<Self, BboltError> {
-        // `Database::open` has compared the mark with the file's length, so this is backed by it.
+        // `Database::open` compared the mark with the file length, so the allocation is bounded by the file.
         let words = usize::try_from(pages.div_ceil(64)).map_err(|_| BboltError::FileTooLarge)?;
         Ok(Self {
             words: vec![0; words],

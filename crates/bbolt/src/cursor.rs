@@ -1,4 +1,4 @@
-//! A walk over the items of one bucket, in either direction, that trusts nothing on its way.
+//! Iterates over the items of one bucket in either direction and validates every page it reads.
 
 use std::cmp::Ordering;
 
@@ -10,10 +10,10 @@ use crate::disk::ReadAt;
 use crate::error::BboltError;
 use crate::page::{PageHeader, LeafItem, PageKind, PageRef};
 
-/// Deepest tree believed. Two children per branch and 2^48 bytes would need fewer levels.
+/// Deepest tree accepted. With two children per branch, a file of 2^48 bytes needs fewer levels.
 pub(crate) const MAX_DEPTH: usize = 48;
 
-/// Which way a [`Cursor`] walks.
+/// Direction of a [`Cursor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Ascending keys.
@@ -22,7 +22,7 @@ pub enum Direction {
     Backward,
 }
 
-/// One page on the way from the root to the current item.
+/// One page on the path from the root to the current item.
 #[derive(Debug)]
 struct CursorFrame {
     header: PageHeader,
@@ -35,7 +35,7 @@ impl CursorFrame {
         PageRef::new(self.header, &self.buffer)
     }
 
-    /// Ordinal of the element that comes next; only valid while `remaining > 0`.
+    /// Index of the next element; only valid while `remaining > 0`.
     fn next_element(&self, direction: Direction) -> usize {
         match direction {
             Direction::Forward => self.header.count - self.remaining,
@@ -44,10 +44,10 @@ impl CursorFrame {
     }
 }
 
-/// Walks the items of a bucket. Memory: one page per level of the tree.
+/// Iterates over the items of a bucket. Memory: one page per level of the tree.
 ///
-/// Keys must be strictly ordered over the whole walk and no more pages are visited than the file
-/// has, so a damaged tree ends in an error, never in a loop.
+/// Keys must be strictly ordered, and a cursor visits no more pages than the file has. So a corrupt tree ends in an
+/// error, never in a loop.
 #[derive(Debug)]
 pub struct Cursor<'d, S> {
     database: &'d Database<S>,
@@ -60,7 +60,7 @@ pub struct Cursor<'d, S> {
 }
 
 impl<'d, S: ReadAt> Cursor<'d, S> {
-    /// A cursor before the first item of the bucket (after the last, when walking backward).
+    /// Creates a cursor before the first item of the bucket (after the last, when going backward).
     pub fn new(
         database: &'d Database<S>,
         root: &BucketRoot,
@@ -94,7 +94,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         Ok(cursor)
     }
 
-    /// Moves a fresh forward cursor so that the first item returned is the first `>= bound`.
+    /// Moves a new forward cursor so that it returns the first item `>= bound` next.
     pub fn seek(&mut self, bound: &[u8]) -> Result<(), BboltError> {
         while let Some(frame) = self.path.last_mut() {
             let page = frame.page();
@@ -112,7 +112,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         Ok(())
     }
 
-    /// The next item, or `None` at the end of the bucket.
+    /// Returns the next item, or `None` at the end of the bucket.
     #[expect(
         clippy::should_implement_trait,
         reason = "items borrow from the cursor"
@@ -125,11 +125,11 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
             return Ok(None);
         };
         let item = frame.page().item(element)?;
-        let wanted = match self.direction {
+        let expected = match self.direction {
             Direction::Forward => Ordering::Greater,
             Direction::Backward => Ordering::Less,
         };
-        if self.has_previous && item.key.cmp(self.previous.as_slice()) != wanted {
+        if self.has_previous && item.key.cmp(self.previous.as_slice()) != expected {
             return Err(BboltError::KeyOrder {
                 page: frame.header.page,
                 element,
@@ -141,7 +141,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         Ok(Some(item))
     }
 
-    /// Steps to the next leaf element and returns its ordinal; the leaf is the top of the path.
+    /// Moves to the next leaf element and returns its index; the leaf is the top of the path.
     fn advance(&mut self) -> Result<Option<usize>, BboltError> {
         loop {
             let Some(frame) = self.path.last_mut() else {
@@ -173,6 +173,7 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
             });
         }
         self.visited += 1;
+        // A corrupt branch can point back to an ancestor.
         if self.visited > self.database.meta().high_water.0 {
             return Err(BboltError::PageLoop { page });
         }

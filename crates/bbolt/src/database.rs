@@ -1,4 +1,4 @@
-//! An opened database: the chosen meta over something that can be read.
+//! An opened database: the current meta page and the source to read pages from.
 
 use mainstay_ids::PageId;
 
@@ -10,11 +10,11 @@ use crate::error::BboltError;
 use crate::meta::{self, Meta};
 use crate::page::{HEADER_LEN, PageHeader, PageRef};
 
-/// Largest logical page accepted. etcd's largest request is some megabytes and a page holds only a
-/// few such values; a gigabyte in one page is damage.
+/// Largest logical page accepted, in bytes. etcd's largest request is some megabytes and a page holds only a few such
+/// values, so a gigabyte in one page is corruption.
 const MAX_LOGICAL_PAGE: u64 = 1 << 30;
 
-/// A database file opened for reading. Nothing but its meta pages has been believed yet.
+/// A database file opened for reading. Only its meta pages are validated so far.
 #[derive(Debug)]
 pub struct Database<S> {
     source: S,
@@ -23,7 +23,7 @@ pub struct Database<S> {
 }
 
 impl<S: ReadAt> Database<S> {
-    /// Chooses the current meta page and checks that the file is as long as it says.
+    /// Selects the current meta page and checks that the file has the length it requires.
     pub fn open(source: S) -> Result<Self, BboltError> {
         let actual = source.size().map_err(|source| BboltError::Read {
             offset: 0,
@@ -38,7 +38,7 @@ impl<S: ReadAt> Database<S> {
         Ok(Self { source, meta, slot })
     }
 
-    /// A view with another meta than the one in the file.
+    /// A view with a meta that is not in the file.
     pub(crate) fn from_parts(source: S, meta: Meta, slot: u64) -> Self {
         Self { source, meta, slot }
     }
@@ -48,12 +48,12 @@ impl<S: ReadAt> Database<S> {
         &self.meta
     }
 
-    /// Which of the pages 0 and 1 holds the current meta.
+    /// The page (0 or 1) that holds the current meta.
     pub(crate) fn slot(&self) -> u64 {
         self.slot
     }
 
-    /// What the database is read from.
+    /// Returns the source the database is read from.
     pub fn source(&self) -> &S {
         &self.source
     }
@@ -68,7 +68,7 @@ impl<S: ReadAt> Database<S> {
         Ok(PageRef::new(header, buffer.as_slice()))
     }
 
-    /// As [`Self::read_page`], for callers that keep buffer and header apart.
+    /// As [`Self::read_page`], for callers that store buffer and header separately.
     pub(crate) fn load_page(&self, page: PageId, buffer: &mut Vec<u8>) -> Result<PageHeader, BboltError> {
         let pages = self.meta.high_water.0;
         if page.0 < 2 || page.0 >= pages {
@@ -117,7 +117,7 @@ impl<S: ReadAt> Database<S> {
             })
     }
 
-    /// Every bucket of the file, in name order.
+    /// Returns all buckets of the file, in name order.
     pub fn buckets(&self) -> Result<Vec<(Vec<u8>, BucketRoot)>, BboltError> {
         let root = BucketRoot::Page(self.meta.root);
         let mut cursor = Cursor::new(self, &root, Direction::Forward)?;
@@ -132,7 +132,7 @@ impl<S: ReadAt> Database<S> {
         Ok(buckets)
     }
 
-    /// The root of one bucket, if the file has it.
+    /// Returns the root of one bucket; `None` when the file does not have it.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<BucketRoot>, BboltError> {
         Ok(self
             .buckets()?
@@ -141,12 +141,12 @@ impl<S: ReadAt> Database<S> {
             .map(|(_, root)| root))
     }
 
-    /// Walks the items of a bucket in ascending key order.
+    /// Iterates over the items of a bucket in ascending key order.
     pub fn scan<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, BboltError> {
         Cursor::new(self, root, Direction::Forward)
     }
 
-    /// Walks the items of a bucket in descending key order.
+    /// Iterates over the items of a bucket in descending key order.
     pub fn scan_back<'d>(&'d self, root: &BucketRoot) -> Result<Cursor<'d, S>, BboltError> {
         Cursor::new(self, root, Direction::Backward)
     }

@@ -1,28 +1,28 @@
-//! The file behind a database, as a trait: a real file, bytes in memory, or a disk that crashes.
+//! The storage of a database as a trait: a real file, bytes in memory, or a simulated disk that crashes.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Something that can be read at any offset without a shared position.
+/// Storage that can be read at any offset without a shared position.
 pub trait ReadAt {
     /// Fills `buf` from `offset`; `UnexpectedEof` when the bytes end before.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Number of bytes there are.
+    /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;
 }
 
-/// A [`ReadAt`] that can also be written and made durable.
+/// A [`ReadAt`] that can also be written and synced.
 pub trait Disk: ReadAt {
     /// Writes all of `bytes` at `offset`, growing the file when needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Returns once everything written so far would survive a power cut.
+    /// Returns once everything written so far survives a power failure.
     fn sync(&self) -> io::Result<()>;
 
-    /// Cuts or extends (with zeros) to exactly `size` bytes.
+    /// Truncates or extends (with zeros) to exactly `size` bytes.
     fn set_size(&self, size: u64) -> io::Result<()>;
 }
 

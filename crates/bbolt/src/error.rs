@@ -1,4 +1,4 @@
-//! What can be wrong with a database file, with the page and element where it was found.
+//! Errors of a database file, with the page and element where they were found.
 
 use std::io;
 
@@ -8,205 +8,205 @@ use mainstay_ids::PageId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetaFault {
-    /// The file ends before it.
-    #[error("the file is too short to hold it")]
+    /// The file ends before the page.
+    #[error("file too short")]
     Absent,
-    /// Not a bbolt file, or overwritten.
+    /// Not a bbolt file, or the page was overwritten.
     #[error("wrong magic number {0:#010x}")]
     Magic(u32),
-    /// The magic number is there with its bytes reversed.
-    #[error("written on a machine of the other byte order, which is not supported")]
+    /// The magic number has its bytes reversed.
+    #[error("big-endian file, not supported")]
     ByteOrder,
-    /// A format this reader does not know.
-    #[error("format version {0}, this reader knows version 2")]
+    /// An unsupported format version.
+    #[error("unsupported format version {0}, expected 2")]
     Version(u32),
-    /// Damaged: the checksum does not cover these bytes.
-    #[error("checksum is {stored:016x}, computed {computed:016x}")]
+    /// The checksum does not match.
+    #[error("checksum mismatch: stored {stored:016x}, computed {computed:016x}")]
     Checksum {
-        /// As stored in the page.
+        /// Checksum in the page.
         stored: u64,
-        /// Over the bytes found.
+        /// Checksum of the bytes in the page.
         computed: u64,
     },
-    /// The checksum is right and the page size is impossible.
-    #[error("page size {0} is not a power of two between 1024 and 65536")]
+    /// The checksum matches, but the page size is invalid.
+    #[error("invalid page size {0}, must be a power of two between 1024 and 65536")]
     PageSize(u32),
 }
 
-/// A file that cannot be read as a database, or cannot be written.
+/// Why a database file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BboltError {
-    /// The disk refused a read.
+    /// A read failed.
     #[error("read {len} bytes at byte {offset}")]
     Read {
-        /// First byte wanted.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: usize,
-        /// The disk's answer.
+        /// Error of the disk.
         source: io::Error,
     },
-    /// The disk refused a write.
+    /// A write failed.
     #[error("write {len} bytes at byte {offset}")]
     Write {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: usize,
-        /// The disk's answer.
+        /// Error of the disk.
         source: io::Error,
     },
-    /// The disk could not make the written bytes durable.
-    #[error("sync the database file")]
+    /// Syncing the file failed.
+    #[error("sync database file")]
     Sync {
-        /// The disk's answer.
+        /// Error of the disk.
         source: io::Error,
     },
     /// Neither meta page is usable.
     #[error("no usable meta page: page 0: {first}; page 1: {second}")]
     NoMeta {
-        /// What is wrong with page 0.
+        /// Defect of page 0.
         first: MetaFault,
-        /// What is wrong with page 1.
+        /// Defect of page 1.
         second: MetaFault,
     },
-    /// The file is shorter than its meta page says.
-    #[error("file is truncated: {needed} bytes are in use but only {actual} are there")]
+    /// The file is shorter than its meta page requires.
+    #[error("file truncated: {actual} bytes long, {needed} bytes in use")]
     Truncated {
         /// High-water mark in bytes.
         needed: u64,
-        /// File length.
+        /// File length in bytes.
         actual: u64,
     },
-    /// A pointer leads outside the file.
+    /// A pointer leads outside the pages in use.
     #[error("page {page} is outside the {pages} pages in use")]
     OutOfRange {
         /// The page pointed at (its last physical page).
         page: PageId,
-        /// Pages in use.
+        /// Number of pages in use.
         pages: u64,
     },
-    /// A page that calls itself something else than its position.
-    #[error("page {page} identifies itself as page {found}")]
+    /// The id in a page header differs from the position of the page.
+    #[error("page {page} has id {found} in its header")]
     WrongId {
-        /// Position.
+        /// Position of the page.
         page: PageId,
         /// Id in the header.
         found: u64,
     },
-    /// A page that is neither branch nor leaf where one of them must be.
+    /// A page is neither branch nor leaf where one of them is required.
     #[error("page {page} has type flags {flags:#06x}, expected a branch or a leaf")]
     WrongKind {
-        /// The page.
+        /// Id of the page.
         page: PageId,
-        /// The flags found.
+        /// Type flags in the header.
         flags: u16,
     },
-    /// A logical page too large to be true.
-    #[error("page {page} claims {pages} physical pages, more than this reader accepts")]
+    /// A logical page exceeds the size limit.
+    #[error("page {page} spans {pages} physical pages, more than supported")]
     Oversized {
-        /// The page.
+        /// Id of the page.
         page: PageId,
-        /// Physical pages claimed.
+        /// Number of physical pages according to the header.
         pages: u64,
     },
-    /// An element whose key or value lies outside its page.
+    /// The key or value of an element lies outside its page.
     #[error("element {element} of page {page} reaches outside the page")]
     ElementOutOfBounds {
         /// The page; 0 for the image of an inline bucket.
         page: PageId,
-        /// Ordinal in the page.
+        /// Index of the element in the page.
         element: usize,
     },
-    /// A key that does not follow the one before it.
+    /// A key is not greater than the one before it.
     #[error("key of element {element} of page {page} is not greater than the key before it")]
     KeyOrder {
         /// The page; 0 for the image of an inline bucket.
         page: PageId,
-        /// Ordinal in the page.
+        /// Index of the element in the page.
         element: usize,
     },
-    /// A branch key that is not the first key of its child.
+    /// A branch key is not the first key of its child.
     #[error("element {element} of branch page {page} does not carry the first key of page {child}")]
     SeparatorMismatch {
-        /// The branch.
+        /// Id of the branch page.
         page: PageId,
-        /// Ordinal in the branch.
+        /// Index of the element in the branch.
         element: usize,
-        /// The child.
+        /// Id of the child page.
         child: PageId,
     },
-    /// A branch that etcd would crash on at the next rebalance.
-    #[error("branch page {page} has {children} children, at least 2 are needed")]
+    /// A branch has fewer than two children; etcd panics on it at the next rebalance.
+    #[error("branch page {page} has {children} children, expected at least 2")]
     TooFewChildren {
-        /// The branch.
+        /// Id of the branch page.
         page: PageId,
-        /// Its children.
+        /// Number of children.
         children: usize,
     },
-    /// Leaves of one bucket at different depths.
-    #[error("leaf page {page} is at depth {depth}, the leaves before it are at depth {expected}")]
+    /// Leaves of one bucket have different depths.
+    #[error("leaf page {page} is at depth {depth}, expected depth {expected}")]
     UnevenDepth {
-        /// The leaf.
+        /// Id of the leaf page.
         page: PageId,
-        /// Its depth.
+        /// Depth of the leaf.
         depth: usize,
         /// Depth of the first leaf.
         expected: usize,
     },
-    /// An empty leaf where the last key of a tree should be.
-    #[error("leaf page {page} at the edge of the tree holds no key it should")]
+    /// The leaf at the right edge of a tree has no key in the expected range.
+    #[error("leaf page {page} at the right edge of the tree has no key in its range")]
     EmptyLeaf {
-        /// The leaf.
+        /// Id of the leaf page.
         page: PageId,
     },
-    /// A page used in two places.
-    #[error("page {page} is referenced twice")]
+    /// Two pointers lead to one page.
+    #[error("page {page} is referenced more than once")]
     SharedPage {
-        /// The page.
+        /// Id of the page.
         page: PageId,
     },
-    /// A tree deeper than any real one.
+    /// A tree exceeds the depth limit.
     #[error("page {page} is more than {limit} levels below its root")]
     TooDeep {
-        /// Where the descent was stopped.
+        /// Page at which the descent stopped.
         page: PageId,
-        /// The limit.
+        /// Maximum depth.
         limit: usize,
     },
     /// More pages visited than the file has: the tree has a loop.
-    #[error("the walk visited more pages than the file has: page {page} is part of a loop")]
+    #[error("loop in the tree at page {page}: more pages visited than the file has")]
     PageLoop {
-        /// Where the walk was stopped.
+        /// Page at which the iteration stopped.
         page: PageId,
     },
-    /// A bucket entry that is not a bucket header.
+    /// An entry of the root bucket is not a bucket header.
     #[error("entry {name:?} of the root bucket is not a bucket header")]
     InvalidBucketHeader {
-        /// Name of the entry, lossily.
+        /// Name of the entry, invalid UTF-8 replaced.
         name: String,
     },
-    /// A bucket inside a bucket, which etcd never makes.
+    /// A bucket inside a bucket, which etcd never creates.
     #[error("element {element} of page {page} is a nested bucket")]
     NestedBucket {
-        /// The page.
+        /// Id of the page.
         page: PageId,
-        /// Ordinal in the page.
+        /// Index of the element in the page.
         element: usize,
     },
-    /// An item the format cannot hold.
-    #[error("item with a key of {key_len} and a value of {value_len} bytes cannot be stored")]
+    /// An item exceeds the limits of the format, or its key is empty.
+    #[error("cannot store an item with a key of {key_len} bytes and a value of {value_len} bytes")]
     UnstorableItem {
-        /// Key length.
+        /// Key length in bytes.
         key_len: usize,
-        /// Value length.
+        /// Value length in bytes.
         value_len: usize,
     },
-    /// Items must be given in ascending key order.
-    #[error("an item was given that does not follow the one before it")]
+    /// Items were not added in ascending key order.
+    #[error("items not in ascending key order")]
     NotAscending,
     /// More pages than a page id or an offset can address.
-    #[error("the file would exceed the largest possible size")]
+    #[error("file exceeds the largest possible size")]
     FileTooLarge,
 }

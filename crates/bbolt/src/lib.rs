@@ -1,4 +1,4 @@
-//! Reads, checks and writes bbolt database files: the file etcd keeps in `member/snap/db`.
+//! Reads, checks and writes bbolt database files, the format of etcd's `member/snap/db`.
 //!
 //! ```text
 //! read:   disk → meta → pages → buckets → cursor → (key, value)
@@ -6,16 +6,16 @@
 //! write:  (key, value) ascending → tree → pages at the end of the file → sync → meta → sync
 //! ```
 //!
-//! **Comes in**: a [`ReadAt`] (a file, or bytes in memory). **Goes out**: items in key order, or a
-//! verdict of [`check()`] that names page and element.
+//! **Input**: a [`ReadAt`] (a file, or bytes in memory). **Output**: items in key order, or the result of
+//! [`check()`], which names page and element.
 //!
-//! **Holds**: nothing read from the file is believed before it is bounds-checked; descents have a
-//! depth limit; a walk visits no more pages than the file has; no allocation exceeds what the file
-//! can back. Writing never touches a page that an older meta can reach, so a crash at any point
-//! leaves the state before or after the commit ([`Update`]).
+//! **Invariants**: everything read from the file is bounds-checked before use. Descents have a depth limit, an
+//! iteration visits no more pages than the file has, and no allocation exceeds the file size. Writing never touches
+//! a page that an older meta can reach, so a crash at any point leaves the state before or after the commit
+//! ([`Update`]).
 //!
-//! **Does not do**: interpret buckets (see `mvcc`), reuse free pages, store a freelist (etcd does
-//! not either), lock files (the caller does), or read foreign byte order.
+//! **Out of scope**: the content of buckets (see `mvcc`), reuse of free pages, a stored freelist (etcd has none
+//! either), file locks (the caller holds them), and big-endian files.
 //!
 //! Layout: `docs/format/bbolt.md`.
 

@@ -7,11 +7,11 @@ use crate::disk::ReadAt;
 use crate::error::{BboltError, MetaFault};
 use crate::page::{HEADER_LEN, PageKind, encode_header};
 
-/// Page size of every file this crate creates.
+/// Page size in bytes of every file this crate creates.
 pub const DEFAULT_PAGE_SIZE: u32 = 4096;
-/// Smallest page size accepted.
+/// Smallest page size accepted, in bytes.
 pub const MIN_PAGE_SIZE: u32 = 1024;
-/// Largest page size accepted.
+/// Largest page size accepted, in bytes.
 pub const MAX_PAGE_SIZE: u32 = 65_536;
 
 const MAGIC: u32 = 0xED0C_DAED;
@@ -28,7 +28,7 @@ const FREELIST_OFFSET: usize = SEQUENCE_OFFSET + 8;
 const HIGH_WATER_OFFSET: usize = FREELIST_OFFSET + 8;
 const TXID_OFFSET: usize = HIGH_WATER_OFFSET + 8;
 const CHECKSUM_OFFSET: usize = TXID_OFFSET + 8;
-/// Bytes of a meta page that carry information.
+/// Length of the used part of a meta page in bytes.
 pub(crate) const META_LEN: usize = CHECKSUM_OFFSET + 8;
 
 /// A verified meta page.
@@ -38,7 +38,7 @@ pub struct Meta {
     pub page_size: u32,
     /// Root page of the root bucket.
     pub root: PageId,
-    /// Where the list of free pages is stored, if it is.
+    /// Page of the stored freelist; `None` when it is not stored.
     pub freelist: Option<PageId>,
     /// High-water mark: the first page never allocated.
     pub high_water: PageId,
@@ -47,7 +47,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Believes the bytes of a meta page, or says which lie came first.
+    /// Decodes and validates a meta page.
     pub fn decode(page: &[u8]) -> Result<Self, MetaFault> {
         let covered = page.get(MAGIC_OFFSET..CHECKSUM_OFFSET).ok_or(MetaFault::Absent)?;
         let (Some(magic), Some(version), Some(page_size), Some(stored)) = (
@@ -58,6 +58,7 @@ impl Meta {
         ) else {
             return Err(MetaFault::Absent);
         };
+        // bbolt writes in host byte order: reversed magic means a big-endian writer, not corruption.
         if magic == MAGIC.swap_bytes() {
             return Err(MetaFault::ByteOrder);
         }
@@ -86,14 +87,14 @@ impl Meta {
         })
     }
 
-    /// Finds the current meta in the first bytes of a file, before the rest of it is there.
+    /// Finds the current meta in the first bytes of a file, while the rest is still being received.
     ///
-    /// Give at least twice [`MAX_PAGE_SIZE`], or the whole file when it is shorter.
+    /// Requires at least twice [`MAX_PAGE_SIZE`] bytes, or the whole file when it is shorter.
     pub fn from_first_bytes(bytes: &[u8]) -> Result<Self, BboltError> {
         choose_meta(bytes, bytes.len() as u64).map(|(meta, _)| meta)
     }
 
-    /// The bytes of this meta as page `slot` (0 or 1), one whole page.
+    /// Encodes this meta as page `slot` (0 or 1), one whole page.
     pub(crate) fn encode(&self, slot: u64) -> Vec<u8> {
         let mut page = Vec::with_capacity(crate::bytes::to_index(self.page_size));
         page.extend_from_slice(&encode_header(PageId(slot), PageKind::Meta, 0, 0));
@@ -112,16 +113,16 @@ impl Meta {
         page
     }
 
-    /// Bytes of the file this meta lays claim to.
+    /// Returns the number of bytes in use; `None` on overflow.
     pub fn bytes_in_use(&self) -> Option<u64> {
         self.high_water.0.checked_mul(u64::from(self.page_size))
     }
 
-    /// Which of the pages 0 and 1 the next commit must overwrite, given that `self` came from
-    /// `slot`, and the transaction number to use there.
+    /// Returns the page (0 or 1) the next commit overwrites and its transaction number, when `self` is in `slot`.
     pub(crate) fn next_slot(&self, slot: u64) -> Option<(u64, TxId)> {
         let other = 1 - slot;
         let next = self.txid.0.checked_add(1)?;
+        // bbolt writes the meta of transaction n to page n mod 2.
         let fits = if next % 2 == other {
             next
         } else {
@@ -131,7 +132,7 @@ impl Meta {
     }
 }
 
-/// The current meta and the page (0 or 1) it was found in.
+/// Returns the current meta and the page (0 or 1) it is in.
 pub(crate) fn choose_meta<S: ReadAt + ?Sized>(source: &S, size: u64) -> Result<(Meta, u64), BboltError> {
     let first = read_meta(source, size, 0)?;
     let second = match first {
@@ -146,7 +147,7 @@ pub(crate) fn choose_meta<S: ReadAt + ?Sized>(source: &S, size: u64) -> Result<(
     }
 }
 
-/// With page 0 unusable its page size is unknown: try every possible place of page 1.
+/// When page 0 is unusable, the page size is unknown: tries every possible position of page 1.
 fn find_second_meta<S: ReadAt + ?Sized>(
     source: &S,
     size: u64,

@@ -5,15 +5,15 @@ use mainstay_ids::PageId;
 use crate::bytes::{to_index, u16_at, u32_at, u64_at};
 use crate::error::BboltError;
 
-/// Bytes of the page header.
+/// Length of the page header in bytes.
 pub(crate) const HEADER_LEN: usize = 16;
-/// Bytes of one element of a branch or a leaf.
+/// Length of one branch or leaf element in bytes.
 pub(crate) const ELEMENT_LEN: usize = 16;
-/// bbolt panics one above this.
+/// Most elements per page: bbolt panics on one more.
 pub(crate) const MAX_ELEMENTS: usize = 65_534;
-/// Longest key bbolt accepts.
+/// Longest key bbolt accepts, in bytes.
 pub(crate) const MAX_KEY_LEN: usize = 32_768;
-/// Longest value bbolt accepts.
+/// Longest value bbolt accepts, in bytes.
 pub(crate) const MAX_VALUE_LEN: usize = (1 << 31) - 2;
 /// Leaf flag of an item whose value is a bucket header.
 pub(crate) const BUCKET_FLAG: u32 = 0x01;
@@ -22,7 +22,7 @@ const FLAGS_OFFSET: usize = 8;
 const COUNT_OFFSET: usize = FLAGS_OFFSET + 2;
 const OVERFLOW_OFFSET: usize = COUNT_OFFSET + 2;
 
-/// What a page holds.
+/// Type of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Pointers to pages.
@@ -43,7 +43,7 @@ impl PageKind {
     }
 }
 
-/// The header of `page`, as 16 bytes.
+/// Encodes the header of `page`.
 pub(crate) fn encode_header(page: PageId, kind: PageKind, count: u16, overflow: u32) -> [u8; 16] {
     let mut header = [0u8; HEADER_LEN];
     let (id, rest) = header.split_at_mut(FLAGS_OFFSET);
@@ -66,7 +66,7 @@ pub(crate) struct PageHeader {
 }
 
 impl PageHeader {
-    /// Reads the header of a branch or leaf that lies at `page`.
+    /// Decodes the header of the branch or leaf at `page`.
     pub(crate) fn decode(bytes: &[u8], page: PageId) -> Result<Self, BboltError> {
         let (Some(id), Some(flags), Some(count), Some(overflow)) = (
             u64_at(bytes, 0),
@@ -100,7 +100,7 @@ pub struct LeafItem<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// The value is the header of a bucket.
+    /// True when the value is a bucket header.
     pub is_bucket: bool,
 }
 
@@ -116,22 +116,22 @@ impl<'a> PageRef<'a> {
         Self { header, bytes }
     }
 
-    /// Branch or leaf.
+    /// Returns the type: branch or leaf.
     pub fn kind(&self) -> PageKind {
         self.header.kind
     }
 
-    /// Where the page lies.
+    /// Returns the page id; 0 for an inline bucket.
     pub fn id(&self) -> PageId {
         self.header.page
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn count(&self) -> usize {
         self.header.count
     }
 
-    /// Physical pages after the first.
+    /// Returns the number of physical pages after the first.
     pub fn overflow(&self) -> u32 {
         self.header.overflow
     }
@@ -143,7 +143,7 @@ impl<'a> PageRef<'a> {
         }
     }
 
-    /// Item `element` of a leaf.
+    /// Returns item `element` of a leaf.
     pub fn item(&self, element: usize) -> Result<LeafItem<'a>, BboltError> {
         self.locate_item(element)
             .ok_or_else(|| self.element_error(element))
@@ -169,7 +169,7 @@ impl<'a> PageRef<'a> {
         })
     }
 
-    /// Key and child of element `element` of a branch.
+    /// Returns key and child page of element `element` of a branch.
     pub fn child(&self, element: usize) -> Result<(&'a [u8], PageId), BboltError> {
         self.locate_child(element)
             .ok_or_else(|| self.element_error(element))
@@ -185,14 +185,14 @@ impl<'a> PageRef<'a> {
         Some((key, PageId(u64_at(descriptor, 8)?)))
     }
 
-    /// Where the key of an element begins; `None` when that is inside the element array.
+    /// Start of the key of an element; `None` when it overlaps the element array.
     fn data_start(&self, element_at: usize, position: usize) -> Option<usize> {
         let start = element_at.checked_add(position)?;
         let array_end = HEADER_LEN.checked_add(self.header.count.checked_mul(ELEMENT_LEN)?)?;
         (start >= array_end).then_some(start)
     }
 
-    /// Key of any element, whatever the kind of page.
+    /// Returns the key of an element of a branch or leaf.
     pub fn key(&self, element: usize) -> Result<&'a [u8], BboltError> {
         match self.header.kind {
             PageKind::Leaf => Ok(self.item(element)?.key),

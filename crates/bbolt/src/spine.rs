@@ -1,7 +1,7 @@
-//! The right edge of a tree up to some key: what an append or a cut has to rewrite.
+//! The right edge of a tree up to some key: the part that an append or a truncation rewrites.
 //!
-//! Revisions only grow, so new rows go behind the last one. Everything left of the spine is shared
-//! with the old tree, untouched.
+//! etcd's revision keys only grow, so new rows go after the last one. Everything left of the spine is shared with
+//! the old tree, unchanged.
 
 use mainstay_ids::PageId;
 
@@ -13,14 +13,14 @@ use crate::error::BboltError;
 use crate::page::{PageKind, PageRef};
 use crate::tree::{OwnedItem, PagePointer};
 
-/// The last leaf of the part that is kept.
+/// The last leaf of the kept part.
 #[derive(Debug)]
 pub(crate) enum LastLeaf {
-    /// There is none: nothing of the bucket is kept.
+    /// Nothing of the bucket is kept.
     None,
-    /// It stays where it is.
+    /// The leaf is kept unchanged.
     InPlace(PagePointer),
-    /// It has no page of its own, or loses items: these are to be written again.
+    /// The leaf is inline or loses items: these items are written again.
     Items(Vec<OwnedItem>),
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Spine {
 }
 
 impl Spine {
-    /// The edge at the end of the bucket, or after the last key `<= bound`.
+    /// Finds the edge at the end of the bucket, or after the last key `<= bound`.
     pub(crate) fn find<S: ReadAt>(
         database: &Database<S>,
         root: &BucketRoot,
@@ -61,7 +61,7 @@ impl Spine {
                 levels.reverse();
                 let mut spine = Self { levels, leaf };
                 if matches!(spine.leaf, LastLeaf::None) {
-                    // The bound lies before every key of the bucket, or the tree lies.
+                    // Either the bound is before every key of the bucket, or a branch key is wrong.
                     if spine.levels.iter().any(|level| !level.is_empty()) {
                         return Err(BboltError::EmptyLeaf { page: page_id });
                     }
@@ -76,8 +76,8 @@ impl Spine {
         }
     }
 
-    /// Sees to it that no level below a used one is empty, so that every branch written later has
-    /// at least two children: a missing sibling is made by taking the branch to the left apart.
+    /// Fills empty levels below used ones, so that every branch written later has at least two children: replaces the
+    /// branch to the left by its children.
     fn fill_empty_levels<S: ReadAt>(&mut self, database: &Database<S>) -> Result<(), BboltError> {
         let mut buffer = Vec::new();
         for height in 0..self.levels.len() {
@@ -105,7 +105,7 @@ impl Spine {
     }
 }
 
-/// The children before the one that leads to `bound`, and that one.
+/// Returns the children before the one that leads to `bound`, and that one.
 fn split_branch(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<(Vec<PagePointer>, PageId), BboltError> {
     if page.count() < 2 {
         return Err(BboltError::TooFewChildren {

@@ -1,7 +1,7 @@
-//! Builds the tree of one bucket from ascending items, in one pass, one open page per level.
+//! Builds the tree of one bucket from ascending items, with one open page per level.
 //!
-//! Two rules that bbolt itself does not check and etcd later crashes on are kept here: a branch key
-//! equals the first key of its child, and a branch has at least two children.
+//! It ensures two rules that bbolt's check does not cover and that make etcd panic later: a branch key equals the
+//! first key of its child, and a branch has at least two children.
 
 use mainstay_ids::PageId;
 
@@ -14,10 +14,10 @@ use crate::page::{
     encode_header,
 };
 
-/// Written pages are handed to the disk in pieces of this size.
+/// Bytes written to the disk at once.
 const WRITE_CHUNK_LEN: usize = 1 << 20;
 
-/// Appends pages to a disk, strictly forward.
+/// Appends pages to a disk, never seeking back.
 #[derive(Debug)]
 pub(crate) struct PageWriter<D> {
     pub(crate) disk: D,
@@ -43,12 +43,12 @@ impl<D: Disk> PageWriter<D> {
         })
     }
 
-    /// First page not yet used.
+    /// Next free page.
     pub(crate) fn next_page(&self) -> PageId {
         self.next_page
     }
 
-    /// Appends one logical page of `size` bytes whose content after the header `fill` writes.
+    /// Appends one logical page of `size` bytes; `fill` writes its content after the header.
     fn append(
         &mut self,
         kind: PageKind,
@@ -73,7 +73,7 @@ impl<D: Disk> PageWriter<D> {
         Ok(page)
     }
 
-    /// Hands everything appended so far to the disk.
+    /// Writes everything appended so far to the disk.
     pub(crate) fn flush(&mut self) -> Result<(), BboltError> {
         let len = self.pending.len();
         let offset = self.pending_at;
@@ -90,7 +90,7 @@ impl<D: Disk> PageWriter<D> {
     }
 }
 
-/// A leaf that still takes items.
+/// A leaf that accepts more items.
 #[derive(Debug, Default)]
 pub(crate) struct OpenLeaf {
     elements: Vec<LeafElement>,
@@ -114,7 +114,7 @@ impl OpenLeaf {
         HEADER_LEN + self.elements.len() * ELEMENT_LEN + self.data.len()
     }
 
-    /// Whether an item of `payload` bytes must go to the next leaf.
+    /// Returns true when an item of `payload` bytes must go to the next leaf.
     pub(crate) fn is_full_for(&self, payload: usize, limit: usize) -> bool {
         !self.is_empty()
             && (self.size() + ELEMENT_LEN + payload > limit || self.elements.len() >= MAX_ELEMENTS)
@@ -185,22 +185,22 @@ impl OpenLeaf {
     }
 }
 
-/// Page-internal positions fit 32 bits: `OpenLeaf::write` and the branch rules see to it.
+/// Converts a position inside a page; `OpenLeaf::write` and the branch size keep it within 32 bits.
 fn to_u32(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }
 
-/// The first key of a finished page, and where it is.
+/// First key and id of a written page.
 pub type PagePointer = (Vec<u8>, PageId);
 
 /// A key and its value.
 pub type OwnedItem = (Vec<u8>, Vec<u8>);
 
-/// The branches of one height that are not written yet.
+/// Pointers of one height that are not written yet.
 #[derive(Debug, Default)]
 struct TreeLevel {
     pointers: Vec<PagePointer>,
-    /// How many of the first pointers go into the next branch, and its size with them.
+    /// Number of leading pointers that fit into the next branch, and the size of that branch in bytes.
     fitting: usize,
     fitting_size: usize,
 }
@@ -240,7 +240,7 @@ impl TreeBuilder {
         }
     }
 
-    /// For the root bucket, which must have a page.
+    /// Disables inlining, for the root bucket, which must have a page.
     pub(crate) fn never_inline(mut self) -> Self {
         self.can_inline = false;
         self
@@ -270,7 +270,7 @@ impl TreeBuilder {
         self.add_pointer(0, (first_key, page), out)
     }
 
-    /// Adds a pointer to a finished page at `height` (0 = parents of leaves).
+    /// Adds a pointer to a written page at `height` (0 = parents of leaves).
     pub(crate) fn add_pointer<D: Disk>(
         &mut self,
         height: usize,
@@ -285,7 +285,7 @@ impl TreeBuilder {
             return Err(BboltError::FileTooLarge);
         };
         level.push(pointer, page_size);
-        // Two pointers beyond a full branch: the rest can never be a branch of one child.
+        // Write a full branch only with two pointers left over, so that the rest never forms a branch of one child.
         if level.pointers.len() < level.fitting + 2 {
             return Ok(());
         }
@@ -298,9 +298,10 @@ impl TreeBuilder {
         self.add_pointer(height + 1, parent, out)
     }
 
-    /// Closes everything and returns the root.
+    /// Writes all open pages and returns the root.
     pub(crate) fn finish<D: Disk>(mut self, out: &mut PageWriter<D>) -> Result<BucketRoot, BboltError> {
         let has_no_pages = self.levels.iter().all(|level| level.pointers.is_empty());
+        // bbolt inlines buckets up to a quarter of a page.
         if has_no_pages && self.can_inline && self.leaf.size() <= self.page_size / 4 {
             return Ok(BucketRoot::Inline(self.leaf.encode_inline()));
         }
@@ -326,7 +327,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Writes what is left of a level as one branch, or two when it exceeds a page.
+    /// Writes the rest of a level as one branch, or two when it exceeds a page.
     fn close_level<D: Disk>(
         &mut self,
         height: usize,

@@ -1,11 +1,11 @@
-//! A write transaction: new pages behind everything in use, then one meta page that makes them so.
+//! A write transaction: appends new pages after all pages in use, then writes one meta page that makes them current.
 //!
 //! ```text
 //! write pages ≥ high-water mark → sync → write the meta page not in use → sync
 //! ```
 //!
-//! **After a crash**: the old meta still describes the old state, and no page it reaches was
-//! touched. Pages that are no longer reachable are simply free: the freelist is never stored.
+//! **After a crash**: the old meta still describes the old state, and none of its pages was overwritten. Unreachable
+//! pages count as free: the freelist is never stored.
 
 use std::collections::BTreeMap;
 
@@ -20,20 +20,20 @@ use crate::page::LeafItem;
 use crate::spine::{LastLeaf, Spine};
 use crate::tree::{OpenLeaf, OwnedItem, PageWriter, PagePointer, TreeBuilder};
 
-/// The first page that can hold data; 0 and 1 are the metas.
+/// First data page; 0 and 1 are the metas.
 const FIRST_PAGE: PageId = PageId(2);
 
-/// Changes to a database that become visible all at once.
+/// Changes to a database that become visible atomically.
 #[derive(Debug)]
 pub struct Update<D> {
     out: PageWriter<D>,
-    /// The meta this update starts from and the page it is in; none for a new file.
+    /// The meta this update starts from and its page (0 or 1); `None` for a new file.
     base: Option<(Meta, u64)>,
     buckets: BTreeMap<Vec<u8>, BucketRoot>,
 }
 
 impl<D: Disk> Update<D> {
-    /// Starts a new database. Whatever `disk` held is overwritten.
+    /// Starts a new database. The content of `disk` is overwritten.
     pub fn create(disk: D, page_size: u32) -> Result<Self, BboltError> {
         let out = PageWriter::new(disk, page_size, FIRST_PAGE)?;
         Ok(Self {
@@ -45,12 +45,12 @@ impl<D: Disk> Update<D> {
 
     /// Starts from the current state of an existing database.
     ///
-    /// The caller holds the file's lock: two writers would overwrite each other's pages.
+    /// The caller must hold the file lock: two writers would overwrite each other's pages.
     pub fn open(disk: D) -> Result<Self, BboltError> {
         Self::open_after(disk, PageId(0))
     }
 
-    /// As [`Self::open`], sparing the pages before `next`, which a [`LeafWriter`] has filled.
+    /// As [`Self::open`], but keeps the pages before `next`, which a [`LeafWriter`] has written.
     pub fn open_after(disk: D, next: PageId) -> Result<Self, BboltError> {
         let database = Database::open(&disk)?;
         let (meta, slot) = (*database.meta(), database.slot());
@@ -63,14 +63,14 @@ impl<D: Disk> Update<D> {
         })
     }
 
-    /// The state this update started from.
+    /// The database this update started from; `None` for a new file.
     fn base_database(&self) -> Result<Option<Database<&D>>, BboltError> {
         self.base
             .map(|_| Database::open(&self.out.disk))
             .transpose()
     }
 
-    /// Replaces the whole content of a bucket, making it when it is not there.
+    /// Replaces the whole content of a bucket, creating it when missing.
     pub fn rewrite_bucket(&mut self, name: &[u8]) -> BucketWriter<'_, D> {
         let tree = TreeBuilder::new(self.out.page_size);
         BucketWriter {
@@ -81,12 +81,12 @@ impl<D: Disk> Update<D> {
         }
     }
 
-    /// Adds items behind the last one of a bucket, making it when it is not there.
+    /// Appends items after the last one of a bucket, creating it when missing.
     pub fn append_to_bucket(&mut self, name: &[u8]) -> Result<BucketWriter<'_, D>, BboltError> {
         self.append_after_key(name, None)
     }
 
-    /// Drops every item of a bucket whose key is greater than `bound`, then adds behind the rest.
+    /// Deletes every item of a bucket with a key greater than `bound`, then appends after the rest.
     pub fn append_after_key(
         &mut self,
         name: &[u8],
@@ -118,10 +118,10 @@ impl<D: Disk> Update<D> {
         })
     }
 
-    /// Hangs leaves that a [`LeafWriter`] has written behind the last item of a bucket.
+    /// Attaches leaves written by a [`LeafWriter`] after the last item of a bucket.
     ///
-    /// The leaf at the seam stays where it is. The leaves must be in ascending order and behind
-    /// the bucket's last key; [`crate::check()`] would tell.
+    /// The bucket's last leaf stays in place. The leaves must be in ascending order and after the bucket's last key;
+    /// this is not checked here, only by [`crate::check()`].
     pub fn attach_leaves(
         &mut self,
         name: &[u8],
@@ -157,7 +157,7 @@ impl<D: Disk> Update<D> {
         Ok(())
     }
 
-    /// The items of a page that no meta reaches yet.
+    /// Reads the items of a page that no meta reaches yet.
     fn read_written_items(&self, page: PageId) -> Result<Vec<OwnedItem>, BboltError> {
         let Some((meta, slot)) = self.base else {
             return Ok(Vec::new());
@@ -170,17 +170,17 @@ impl<D: Disk> Update<D> {
         read_items(&ahead, page)
     }
 
-    /// Forgets a bucket.
+    /// Removes a bucket.
     pub fn remove_bucket(&mut self, name: &[u8]) {
         self.buckets.remove(name);
     }
 
-    /// Whether the bucket is there.
+    /// Returns true when the bucket exists.
     pub fn has_bucket(&self, name: &[u8]) -> bool {
         self.buckets.contains_key(name)
     }
 
-    /// Makes the changes durable and visible.
+    /// Makes the changes durable and visible. Returns the new meta.
     pub fn commit(mut self) -> Result<Meta, BboltError> {
         let mut root = TreeBuilder::new(self.out.page_size).never_inline();
         for (name, bucket) in &self.buckets {
@@ -208,6 +208,7 @@ impl<D: Disk> Update<D> {
             txid: TxId(2),
         };
         let needed = meta.bytes_in_use().ok_or(BboltError::FileTooLarge)?;
+        // The pages must be durable before the meta that points at them.
         self.reserve(needed)?;
         self.sync()?;
         let current = if let Some((old, slot)) = self.base {
@@ -230,7 +231,7 @@ impl<D: Disk> Update<D> {
         Ok(current)
     }
 
-    /// Makes the file as long as its pages need; a longer one is left alone.
+    /// Extends the file to `needed` bytes; a longer existing file is kept.
     fn reserve(&self, needed: u64) -> Result<(), BboltError> {
         let failed = |source| BboltError::Write {
             offset: needed,
@@ -270,7 +271,7 @@ fn add_levels<D: Disk>(
     levels: Vec<Vec<PagePointer>>,
     out: &mut PageWriter<D>,
 ) -> Result<(), BboltError> {
-    // From the top, so that a branch written while seeding a lower level comes after its elders.
+    // Top level first: a branch written while seeding a lower level must follow the pointers already there.
     for (height, level) in levels.into_iter().enumerate().rev() {
         for pointer in level {
             tree.add_pointer(height, pointer, out)?;
@@ -300,7 +301,7 @@ fn write_leaf<D: Disk>(
     tree.add_pointer(0, (first_key, page), out)
 }
 
-/// The items of the leaf at the seam, to be written again together with what follows.
+/// The items of the last kept leaf, to be written again together with the new ones.
 fn reopen_leaf<D: Disk>(base: &Database<&D>, leaf: LastLeaf) -> Result<Vec<OwnedItem>, BboltError> {
     let page = match leaf {
         LastLeaf::None => return Ok(Vec::new()),
@@ -321,7 +322,7 @@ fn read_items<D: Disk>(database: &Database<&D>, page: PageId) -> Result<Vec<Owne
         .collect()
 }
 
-/// Takes the items of one bucket in ascending order. [`BucketWriter::finish`] keeps them.
+/// Accepts the items of one bucket in ascending order. Without [`BucketWriter::finish`] they are discarded.
 #[derive(Debug)]
 pub struct BucketWriter<'u, D> {
     update: &'u mut Update<D>,
@@ -331,7 +332,7 @@ pub struct BucketWriter<'u, D> {
 }
 
 impl<D: Disk> BucketWriter<'_, D> {
-    /// Adds one item.
+    /// Adds one item; its key must be greater than the one before.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), BboltError> {
         match &mut self.last_key {
             Some(last) if last.as_slice() >= key => return Err(BboltError::NotAscending),
@@ -351,7 +352,7 @@ impl<D: Disk> BucketWriter<'_, D> {
         )
     }
 
-    /// Closes the bucket; the update now has the new content.
+    /// Completes the bucket and records its new content in the update.
     pub fn finish(self) -> Result<(), BboltError> {
         let root = self.tree.finish(&mut self.update.out)?;
         self.update.buckets.insert(self.name, root);
@@ -359,26 +360,26 @@ impl<D: Disk> BucketWriter<'_, D> {
     }
 }
 
-/// A leaf made before the tree it will hang in is known.
+/// A leaf written before its tree is known.
 #[derive(Debug)]
 pub enum WrittenLeaf {
-    /// Already a page of the file.
+    /// A whole page of the file.
     Page {
-        /// Its first key.
+        /// First key of the leaf.
         first_key: Vec<u8>,
-        /// Where it is.
+        /// Page of the leaf.
         page: PageId,
     },
-    /// Only its items behind a bound count; they are written again.
+    /// Only the items after `bound` are used; they are written again.
     Tail {
-        /// Where it is.
+        /// Page of the leaf.
         page: PageId,
-        /// The last key that does not count.
+        /// The last key to skip.
         bound: Vec<u8>,
     },
 }
 
-/// Writes leaves behind the high-water mark of a file whose tree is still being received.
+/// Writes leaves after the high-water mark of a file whose tree is still being received.
 #[derive(Debug)]
 pub struct LeafWriter<D> {
     out: PageWriter<D>,
@@ -387,7 +388,7 @@ pub struct LeafWriter<D> {
 }
 
 impl<D: Disk> LeafWriter<D> {
-    /// Leaves of up to one page each, from page `first` on.
+    /// Writes leaves of up to one page each, starting at page `first`.
     pub fn new(disk: D, page_size: u32, first: PageId) -> Result<Self, BboltError> {
         let limit = crate::bytes::to_index(page_size);
         Ok(Self {
@@ -397,7 +398,7 @@ impl<D: Disk> LeafWriter<D> {
         })
     }
 
-    /// Adds an item; keys must ascend. Returns the first key and page of a leaf this completed.
+    /// Adds an item; keys must ascend. Returns first key and page of a leaf that this completed.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<Option<PagePointer>, BboltError> {
         let done = if self.leaf.is_full_for(key.len() + value.len(), self.limit) {
             self.close_leaf()?
@@ -421,7 +422,7 @@ impl<D: Disk> LeafWriter<D> {
         Ok(Some((first_key, page)))
     }
 
-    /// Writes the last leaf; returns it, and the first page not used.
+    /// Writes the last leaf. Returns it and the next free page.
     pub fn finish(mut self) -> Result<(Option<PagePointer>, PageId), BboltError> {
         let last = self.close_leaf()?;
         self.out.flush()?;

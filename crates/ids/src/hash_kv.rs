@@ -1,24 +1,25 @@
-//! What etcd answers to `HashKV`, in a form that fits into an annotation and on a command line.
+//! etcd's `HashKV` response in a form that fits into an annotation and on a command line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Revision;
 
-/// The answer to `HashKV`: of a live etcd, or computed from a file.
+/// The `HashKV` response of a live etcd, or its equivalent computed from a file.
 ///
-/// Written as `<revision>:<compacted revision, 0 for none>:<hash, 8 hexadecimal digits>`.
+/// Text form: `<revision>:<compacted revision, 0 for none>:<hash, 8 hexadecimal digits>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashKv {
-    /// The hash.
+    /// CRC-32C over the rows of the key space.
     pub hash: u32,
-    /// At this revision.
+    /// Revision the hash was computed at.
     pub revision: Revision,
-    /// Comparable only with hashes of the same compaction; -1 in etcd's answer when none.
+    /// Compacted revision; `None` when never compacted (-1 in etcd's response). Only hashes with the same compacted
+    /// revision are comparable.
     pub compact_revision: Option<Revision>,
 }
 
-/// Text that is no [`HashKv`].
+/// The text is not a [`HashKv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseHashKvError;
 

@@ -1,7 +1,7 @@
-//! Newtypes for every identity and counter of an etcd cluster.
+//! Newtypes for the identities and counters of an etcd cluster.
 //!
-//! A leaf crate: no dependencies, no I/O. Two bare `u64`s side by side in a signature are a bug
-//! waiting to happen; these types make the mix-up a compile error.
+//! A leaf crate: no dependencies, no I/O. The types make it a compile error to mix up two `u64`s of different
+//! meaning.
 
 mod hash_kv;
 
@@ -27,7 +27,7 @@ macro_rules! hex_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
-        /// Shown as etcd shows it: lower-case hexadecimal without zero padding.
+        /// Displayed as etcd does: lower-case hexadecimal without zero padding.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u64);
 
@@ -38,10 +38,10 @@ macro_rules! hex_id {
         }
 
         impl $name {
-            /// Reads the form etcd prints; `None` for anything else.
+            /// Parses the form etcd prints; `None` for any other text.
             pub fn from_hex(text: &str) -> Option<Self> {
                 if !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    return None; // `from_str_radix` would take a sign
+                    return None; // `from_str_radix` would accept a sign
                 }
                 u64::from_str_radix(text, 16).ok().map(Self)
             }
@@ -50,7 +50,7 @@ macro_rules! hex_id {
 }
 
 counter! {
-    /// A main revision of the key space: one number per changing transaction, dense, starting at 2.
+    /// Main revision of the key space: one per writing transaction, without gaps, starting at 2.
     Revision(i64)
 }
 counter! {
@@ -62,7 +62,7 @@ counter! {
     Term(u64)
 }
 counter! {
-    /// Position of a page in a bbolt file.
+    /// Number of a page in a bbolt file; its byte position is this times the page size.
     PageId(u64)
 }
 counter! {
@@ -70,29 +70,29 @@ counter! {
     TxId(u64)
 }
 hex_id! {
-    /// Identity of a member.
+    /// Member ID.
     MemberId
 }
 hex_id! {
-    /// Identity of a cluster.
+    /// Cluster ID.
     ClusterId
 }
 hex_id! {
-    /// Identity of a lease. etcd keeps it as a signed number; the bits are the same.
+    /// Lease ID. etcd stores it as a signed number with the same bits.
     LeaseId
 }
 
 impl Revision {
-    /// The revision of a store that never took a write.
+    /// Revision of a store without any write.
     pub const EMPTY: Self = Self(1);
 
-    /// The revision after this one.
+    /// Returns the next revision.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// The revision before this one.
+    /// Returns the previous revision.
     #[must_use]
     pub fn previous(self) -> Self {
         Self(self.0.saturating_sub(1))
@@ -103,12 +103,12 @@ impl LeaseId {
     /// No lease.
     pub const NONE: Self = Self(0);
 
-    /// From the signed form of etcd's protobuf messages.
+    /// Converts from the signed form of etcd's protobuf messages.
     pub fn from_signed(id: i64) -> Self {
         Self(id.cast_unsigned())
     }
 
-    /// The signed form of etcd's protobuf messages.
+    /// Converts to the signed form of etcd's protobuf messages.
     pub fn to_signed(self) -> i64 {
         self.0.cast_signed()
     }

@@ -1,5 +1,4 @@
-//! Physical compaction without a server: one walk back to find the survivors, one forward to write
-//! them.
+//! Physical compaction without a server: one backward scan finds the surviving rows, one forward scan writes them.
 //!
 //! Memory: 16 bytes (and a hash slot) per user key, one bit per row.
 
@@ -14,12 +13,12 @@ use crate::key_value::KeyValue;
 use crate::revision_key::RevisionKey;
 use crate::schema;
 
-/// What a compaction left.
+/// Result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionCounts {
-    /// Rows kept.
+    /// Number of rows kept.
     pub kept: u64,
-    /// Rows dropped.
+    /// Number of rows dropped.
     pub dropped: u64,
 }
 
@@ -32,12 +31,12 @@ pub struct SurvivingRows {
 }
 
 impl SurvivingRows {
-    /// Finds the survivors of a compaction at `revision`: everything newer; of each key the newest
-    /// row at or below it if that is a put, or a delete of just that revision.
+    /// Finds the rows that survive a compaction at `revision`: all newer rows, and of each key the newest row at or
+    /// below it, if that is a put, or a delete of exactly that revision.
     pub fn find<S: ReadAt>(database: &Database<S>, revision: Revision) -> Result<Self, HashError> {
         let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
         let digester = KeyDigester::default();
-        let mut seen: HashSet<KeyDigest, BuildIdentityHasher> = HashSet::default();
+        let mut visited: HashSet<KeyDigest, BuildIdentityHasher> = HashSet::default();
         let mut survivors = Self::default();
         let mut cursor = database.scan_back(&key)?;
         while let Some(item) = cursor.next()? {
@@ -53,7 +52,8 @@ impl SurvivingRows {
                 revision: row.main,
                 source,
             })?;
-            let is_newest = seen.insert(digester.digest(kv.key));
+            let is_newest = visited.insert(digester.digest(kv.key));
+            // etcd keeps a tombstone of the compacted revision itself, since 3.4.34 and 3.5.16.
             survivors.push(is_newest && (!row.is_tombstone || row.main == revision));
         }
         Ok(survivors)
@@ -71,7 +71,7 @@ impl SurvivingRows {
         self.rows += 1;
     }
 
-    /// Whether the row with this ordinal, counted from the oldest, survives.
+    /// Returns true when the row with this number, counted from the oldest, survives.
     fn contains(&self, ordinal: u64) -> bool {
         let Some(from_newest) = self.rows.checked_sub(ordinal + 1) else {
             return false;
@@ -82,7 +82,7 @@ impl SurvivingRows {
         word.is_some_and(|word| word >> (from_newest % 64) & 1 == 1)
     }
 
-    /// How many stay and go.
+    /// Returns the number of rows kept and dropped.
     pub fn counts(&self) -> CompactionCounts {
         CompactionCounts {
             kept: self.kept,
@@ -91,9 +91,9 @@ impl SurvivingRows {
     }
 }
 
-/// Copies `database` into a new file, compacted at `revision`. The new file holds no free page.
+/// Copies `database` into a new file, compacted at `revision`. The new file has no free pages.
 ///
-/// `progress` hears the number of rows read so far, now and then.
+/// Calls `progress` every 4096 rows with the number of rows read from the current bucket.
 pub fn compact_into<S: ReadAt, D: Disk>(
     database: &Database<S>,
     survivors: &SurvivingRows,
@@ -111,6 +111,7 @@ pub fn compact_into<S: ReadAt, D: Disk>(
                 entries.insert(item.key.to_vec(), item.value.to_vec());
             }
             let position = RevisionKey::first_of(revision).encode();
+            // Scheduled without finished would make etcd repeat the compaction at start.
             entries.insert(schema::SCHEDULED_COMPACT.to_vec(), position.clone());
             entries.insert(schema::FINISHED_COMPACT.to_vec(), position);
             for (key, value) in &entries {

@@ -1,16 +1,15 @@
-//! Stand-ins of 16 bytes for user keys, so that a walk needs no memory for the keys themselves.
+//! Digests of 16 bytes for user keys, so that a scan needs no memory for the keys themselves.
 
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::DefaultHashBuilder;
 
-/// Stands for a user key.
+/// Digest of a user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyDigest(u64, u64);
 
-/// Makes [`Digest`]s with secret keys of its own. The first half withstands whoever chooses user
-/// keys to make two of them collide; the second, a quick one, makes it 128 bits, so that it does not
-/// happen by chance either.
+/// Computes [`Digest`]s with random secret keys. The first half (SipHash) resists user keys chosen to collide. The
+/// second half, a fast hash, extends it to 128 bits against accidental collisions.
 #[derive(Clone, Debug, Default)]
 pub struct KeyDigester {
     first: RandomState,
@@ -18,13 +17,13 @@ pub struct KeyDigester {
 }
 
 impl KeyDigester {
-    /// The stand-in of a key; comparable only with those of the same digester.
+    /// Returns the digest of a key; comparable only with digests of the same digester.
     pub fn digest(&self, key: &[u8]) -> KeyDigest {
         KeyDigest(self.first.hash_one(key), self.second.hash_one(key))
     }
 }
 
-/// Maps and sets of digests need no second hash.
+/// Identity hasher: a digest needs no second hash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdentityHasher(u64);
 

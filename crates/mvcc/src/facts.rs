@@ -1,4 +1,4 @@
-//! What a database says about itself, read in a handful of pages.
+//! Revisions, raft position and versions of a database, read from a few pages.
 
 use mainstay_bbolt::{BucketRoot, Database, BboltError as BboltError, OwnedItem, ReadAt};
 use mainstay_ids::{RaftIndex, Revision, Term};
@@ -6,68 +6,68 @@ use mainstay_ids::{RaftIndex, Revision, Term};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 use crate::schema;
 
-/// Small buckets are read whole; one with more bytes than this is not small.
+/// Largest bucket that is read into memory as a whole, in bytes.
 const SMALL_BUCKET_BYTES: usize = 64 << 20;
 
-/// Where a database stands.
+/// Revisions, raft position and versions of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseStatus {
-    /// The revision a server that opens this file starts with.
+    /// Revision at which a server that opens this file starts.
     pub revision: Revision,
-    /// Revision of the newest row; the store is empty without one.
+    /// Revision of the newest row; `None` when the store is empty.
     pub last_row: Option<Revision>,
-    /// Compaction begun last.
+    /// Revision of the last scheduled compaction; `None` when there was none.
     pub scheduled_compact: Option<Revision>,
-    /// Compaction finished last.
+    /// Revision of the last finished compaction; `None` when there was none.
     pub finished_compact: Option<Revision>,
-    /// Raft index of the last entry reflected here.
+    /// Raft index of the last applied entry.
     pub consistent_index: Option<RaftIndex>,
-    /// Term of that entry (since 3.5).
+    /// Raft term of that entry; `None` before etcd 3.5.
     pub term: Option<Term>,
-    /// Raft membership as JSON (since 3.5).
+    /// Raft membership as JSON; `None` before etcd 3.5.
     pub conf_state: Option<String>,
-    /// Schema version (since 3.6).
+    /// Schema version; `None` before etcd 3.6.
     pub storage_version: Option<String>,
 }
 
-/// A database whose facts cannot be read.
+/// Why the status of a database cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseStatusError {
-    /// The file is damaged.
+    /// The file is corrupt.
     #[error(transparent)]
     Structure(#[from] BboltError),
-    /// The newest row has no revision.
-    #[error("newest row of the key bucket")]
+    /// The key of the newest row is not a revision.
+    #[error("decode the newest row of the key bucket")]
     LastRow {
-        /// What is wrong with it.
+        /// Why the key is invalid.
         source: RevisionKeyError,
     },
-    /// A position in `meta` has the wrong form.
-    #[error("{name} in the meta bucket has {len} bytes that are no {expected}")]
+    /// A value in the `meta` bucket has the wrong form.
+    #[error("invalid {name} in the meta bucket: {len} bytes, expected {expected}")]
     InvalidPosition {
-        /// Which.
+        /// Key in the `meta` bucket.
         name: &'static str,
-        /// Its length.
+        /// Length of the value in bytes.
         len: usize,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
-    /// A bucket of a few entries holds far too much.
-    #[error("bucket {name} holds more than {limit} bytes")]
+    /// A bucket that etcd keeps small exceeds the limit.
+    #[error("bucket {name} exceeds {limit} bytes")]
     BucketTooLarge {
-        /// Which.
+        /// Bucket name, invalid UTF-8 replaced.
         name: String,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// There is no `key` bucket: not a database of etcd.
-    #[error("there is no bucket named key: this is not an etcd database")]
+    /// The `key` bucket is missing.
+    #[error("not an etcd database: bucket \"key\" not found")]
     NotEtcd,
 }
 
 impl DatabaseStatus {
-    /// Reads the facts.
+    /// Reads the status from `database`.
     pub fn read<S: ReadAt>(database: &Database<S>) -> Result<Self, DatabaseStatusError> {
         let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
         let last_row = read_last_revision(database, &key)?;
@@ -80,6 +80,7 @@ impl DatabaseStatus {
         let text = |name: &[u8]| find(name).map(|v| String::from_utf8_lossy(v).into_owned());
         let scheduled_compact = parse_compaction("scheduledCompactRev", find(schema::SCHEDULED_COMPACT))?;
         let finished_compact = parse_compaction("finishedCompactRev", find(schema::FINISHED_COMPACT))?;
+        // After a compaction of everything there is no row left; the compaction still determines the revision.
         let revision = [last_row, scheduled_compact, finished_compact]
             .into_iter()
             .flatten()
@@ -97,18 +98,18 @@ impl DatabaseStatus {
         })
     }
 
-    /// The revision below which reads are refused.
+    /// Returns the compacted revision; etcd rejects reads below it. `None` when never compacted.
     pub fn compact_revision(&self) -> Option<Revision> {
         self.scheduled_compact.max(self.finished_compact)
     }
 
-    /// Every compaction begun was finished.
+    /// Returns true when no scheduled compaction is unfinished.
     pub fn is_compaction_finished(&self) -> bool {
         self.scheduled_compact <= self.finished_compact
     }
 }
 
-/// All entries of a bucket that has only a few; empty when it is not there.
+/// Reads all entries of a small bucket; empty when the bucket does not exist.
 pub fn read_small_bucket<S: ReadAt>(
     database: &Database<S>,
     name: &[u8],

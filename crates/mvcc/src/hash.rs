@@ -1,4 +1,4 @@
-//! Hashes a live etcd would answer, computed from the file alone.
+//! Computes the hashes that a live etcd reports, from the file alone.
 
 use hashbrown::HashSet;
 use mainstay_bbolt::{BucketRoot, Database, BboltError as BboltError, ReadAt};
@@ -11,59 +11,59 @@ use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 use crate::schema;
 
-/// A hash that cannot be computed.
+/// Why a hash cannot be computed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashError {
-    /// The file is damaged.
+    /// The file is corrupt.
     #[error(transparent)]
     Structure(#[from] BboltError),
-    /// The file's positions cannot be read.
+    /// The status of the database cannot be read.
     #[error(transparent)]
     Status(#[from] DatabaseStatusError),
-    /// A row has no revision.
-    #[error("row {ordinal} of the key bucket")]
+    /// The key of a row is not a revision.
+    #[error("decode the key of row {ordinal} in the key bucket")]
     RowKey {
-        /// Ordinal in the bucket.
+        /// Number of the row in the bucket, starting at 0.
         ordinal: u64,
-        /// What is wrong.
+        /// Why the key is invalid.
         source: RevisionKeyError,
     },
-    /// A row has no readable value.
-    #[error("row of revision {revision}")]
+    /// The value of a row cannot be decoded.
+    #[error("decode the row of revision {revision}")]
     RowValue {
-        /// Which row.
+        /// Revision of the row.
         revision: Revision,
-        /// What is wrong.
+        /// Why the value is invalid.
         source: KeyValueError,
     },
-    /// Not there yet.
-    #[error("revision {asked} is in the future, the database is at {current}")]
+    /// The requested revision is newer than the database.
+    #[error("revision {asked} is newer than the database, which is at revision {current}")]
     FutureRevision {
-        /// Asked for.
+        /// The requested revision.
         asked: Revision,
-        /// Newest.
+        /// Newest revision of the database.
         current: Revision,
     },
-    /// No longer there.
-    #[error("revision {asked} has been compacted, the oldest is {oldest}")]
+    /// The requested revision is compacted.
+    #[error("revision {asked} is compacted, the oldest readable revision is {oldest}")]
     Compacted {
-        /// Asked for.
+        /// The requested revision.
         asked: Revision,
-        /// Oldest readable.
+        /// Oldest readable revision.
         oldest: Revision,
     },
 }
 
-/// Which rows at or below the compaction count: those live at the revision asked for.
+/// Which rows at or below the compacted revision are hashed: those live at the requested revision.
 struct LiveRows {
     /// One bit per such row, newest first.
     bits: Vec<bool>,
-    /// No key at all is live: then every row counts.
+    /// No key is live. etcd then hashes every row.
     is_empty: bool,
 }
 
-/// `HashKV` of the key space at `revision` (the newest when `None`).
+/// Computes `HashKV` at `revision` (the newest when `None`).
 pub fn hash_kv<S: ReadAt>(
     database: &Database<S>,
     revision: Option<Revision>,
@@ -77,8 +77,8 @@ pub fn hash_kv<S: ReadAt>(
     )
 }
 
-/// `HashKV` at `revision` as a server answers that has compacted up to `compact` by then: from a file that may not have been
-/// compacted that far, but no farther.
+/// Computes `HashKV` at `revision` as a server with the compacted revision `compact` reports it. The file itself may
+/// be compacted less far, but not further.
 pub fn hash_kv_compacted<S: ReadAt>(
     database: &Database<S>,
     revision: Revision,
@@ -131,6 +131,7 @@ fn compute_hash_kv<S: ReadAt>(
         {
             let is_in_use = keep.bits.pop().unwrap_or_default();
             let is_skipped = !keep.is_empty && !is_in_use;
+            // etcd leaves a tombstone of the compacted revision out of the hash, although the row may still exist.
             if is_skipped || (row.main == *compact && row.is_tombstone) {
                 continue;
             }
@@ -145,7 +146,7 @@ fn compute_hash_kv<S: ReadAt>(
     })
 }
 
-/// Walks back from `revision`: the first row met of a key is the live one, if it is a put.
+/// Scans back from `revision`: the first row of a key is the live one, if it is a put.
 fn find_live_rows<S: ReadAt>(
     database: &Database<S>,
     key: &BucketRoot,
@@ -153,7 +154,7 @@ fn find_live_rows<S: ReadAt>(
     compact: Revision,
 ) -> Result<LiveRows, HashError> {
     let digester = KeyDigester::default();
-    let mut seen: HashSet<KeyDigest, BuildIdentityHasher> = HashSet::default();
+    let mut visited: HashSet<KeyDigest, BuildIdentityHasher> = HashSet::default();
     let mut keep = LiveRows {
         bits: Vec::new(),
         is_empty: true,
@@ -171,7 +172,7 @@ fn find_live_rows<S: ReadAt>(
             revision: row.main,
             source,
         })?;
-        let is_in_use = seen.insert(digester.digest(kv.key)) && !row.is_tombstone;
+        let is_in_use = visited.insert(digester.digest(kv.key)) && !row.is_tombstone;
         keep.is_empty &= !is_in_use;
         if row.main <= compact {
             keep.bits.push(is_in_use);
@@ -180,12 +181,12 @@ fn find_live_rows<S: ReadAt>(
     Ok(keep)
 }
 
-/// The hash `etcdutl snapshot status` prints: every bucket, every entry.
+/// The hash that `etcdutl snapshot status` prints, over every entry of every bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusHash {
-    /// The hash.
+    /// CRC-32C.
     pub hash: u32,
-    /// Entries of all buckets, as versions up to 3.5 count keys.
+    /// Number of entries of all buckets, which etcdutl up to 3.5 reports as total keys.
     pub entries: u64,
 }
 

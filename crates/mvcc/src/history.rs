@@ -1,4 +1,4 @@
-//! Checks the rows of the `key` bucket against the rules a real history obeys.
+//! Checks the rows of the `key` bucket against the rules of an etcd history.
 
 use hashbrown::HashMap;
 use mainstay_ids::{LeaseId, Revision};
@@ -8,33 +8,33 @@ use crate::facts::DatabaseStatus;
 use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 
-/// A row no server can have written.
+/// Why etcd cannot have written a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// Its key is no revision.
-    #[error("row {ordinal} of the key bucket has a malformed revision")]
+    /// The key of the row is not a revision.
+    #[error("row {ordinal} of the key bucket has an invalid revision key")]
     InvalidKey {
-        /// Ordinal in the bucket.
+        /// Number of the row in the bucket, starting at 0.
         ordinal: u64,
-        /// What is wrong.
+        /// Why the key is invalid.
         source: RevisionKeyError,
     },
-    /// Its value cannot be read.
-    #[error("row of revision {revision} cannot be read")]
+    /// The value of the row cannot be decoded.
+    #[error("decode the row of revision {revision}")]
     InvalidValue {
-        /// Which row.
+        /// Revision of the row.
         revision: Revision,
-        /// What is wrong.
+        /// Why the value is invalid.
         source: KeyValueError,
     },
-    /// Its own numbers contradict each other.
+    /// The numbers of the row contradict each other.
     #[error(
-        "row of revision {revision} says mod revision {modified}, create revision {created}, \
+        "row of revision {revision} is inconsistent: mod revision {modified}, create revision {created}, \
          version {version}"
     )]
     InconsistentNumbers {
-        /// Which row.
+        /// Revision of the row.
         revision: Revision,
         /// Stored mod revision.
         modified: Revision,
@@ -43,70 +43,70 @@ pub enum RowFault {
         /// Stored version.
         version: i64,
     },
-    /// It does not continue the key's earlier row.
+    /// The version of the row does not follow the version of the key's earlier row.
     #[error(
-        "row of revision {revision} has version {version}, its key was at version {previous} before"
+        "row of revision {revision} has version {version}, but the previous version of its key is {previous}"
     )]
     Discontinuous {
-        /// Which row.
+        /// Revision of the row.
         revision: Revision,
         /// Stored version.
         version: i64,
         /// Version of the key before; 0 when it did not exist.
         previous: i64,
     },
-    /// It deletes a key that did not exist.
+    /// The row deletes a key that did not exist.
     #[error("row of revision {revision} deletes a key that did not exist")]
     OrphanDelete {
-        /// Which row.
+        /// Revision of the row.
         revision: Revision,
     },
-    /// Transactions are missing before it.
-    #[error("revision {found}.{sub} follows {expected}: transactions are missing between")]
+    /// Transactions are missing before the row.
+    #[error("revision {found}.{sub} follows {expected}: transactions are missing in between")]
     Gap {
-        /// What should have come.
+        /// The revision before the gap, or the start of the history.
         expected: String,
-        /// What came.
+        /// Revision of the row.
         found: Revision,
-        /// Its ordinal in the transaction.
+        /// Sub-revision of the row in its transaction.
         sub: i64,
     },
 }
 
-/// Something odd that a server lives with.
+/// An irregularity that etcd tolerates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryWarning {
-    /// Rows a finished compaction should have removed.
+    /// Rows that a finished compaction should have removed.
     #[error("{rows} rows at or below the compaction revision {compact} should have been removed")]
     UncompactedRows {
-        /// How many.
+        /// Number of rows.
         rows: u64,
-        /// The compaction.
+        /// Compacted revision.
         compact: Revision,
     },
-    /// Keys attached to leases that do not exist: they will never expire.
-    #[error("{keys} keys are attached to leases that do not exist and will never expire")]
+    /// Keys attached to leases that do not exist; they never expire.
+    #[error("{keys} keys are attached to leases that do not exist and never expire")]
     UnknownLease {
-        /// How many.
+        /// Number of keys.
         keys: u64,
     },
 }
 
-/// What a sound history holds.
+/// Counts of a valid history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistorySummary {
-    /// Rows, deletes included.
+    /// Number of rows, deletes included.
     pub rows: u64,
-    /// Keys that exist at the newest revision.
+    /// Number of keys that exist at the newest revision.
     pub live_keys: u64,
-    /// Keys of those that are attached to a lease.
+    /// Number of live keys attached to a lease.
     pub leased_keys: u64,
-    /// Oddities.
+    /// Irregularities that etcd tolerates.
     pub warnings: Vec<HistoryWarning>,
 }
 
-/// What the newest row of a key says.
+/// State of a key after its newest row.
 #[derive(Clone, Copy, Debug)]
 struct KeyState {
     created: Revision,
@@ -114,28 +114,28 @@ struct KeyState {
     version: i64,
 }
 
-/// A sound row that has not been compared with the one before it of the same key.
+/// A valid row, not yet compared with the previous row of the same key.
 #[derive(Clone, Copy, Debug)]
 struct KeyChange {
     digest: KeyDigest,
     revision: Revision,
-    /// What the key is from here on.
+    /// State of the key after this row.
     state: KeyState,
     lease: LeaseId,
 }
 
-/// Rows that are compared at a time. One after the other, each would wait for memory: the table of a
-/// large key space fits no cache. Looked up together, they wait together.
+/// Rows compared per batch. The table of a large key space exceeds the CPU caches: lookups in a batch overlap their
+/// cache misses, single ones would wait for each.
 const BATCH_ROWS: usize = 256;
 
-/// Follows the rows in order. Memory: some 70 bytes per user key.
+/// Checks the rows in order. Memory: about 70 bytes per user key.
 #[derive(Debug)]
 pub struct HistoryChecker {
     compact: Option<Revision>,
     is_compaction_finished: bool,
     digester: KeyDigester,
     keys: HashMap<KeyDigest, KeyState, BuildIdentityHasher>,
-    /// Of the keys that are attached to one.
+    /// Lease of each key that has one.
     leases: HashMap<KeyDigest, LeaseId, BuildIdentityHasher>,
     pending: Vec<KeyChange>,
     previous: Option<RevisionKey>,
@@ -144,7 +144,7 @@ pub struct HistoryChecker {
 }
 
 impl HistoryChecker {
-    /// For the rows of the database the facts are about.
+    /// Creates a checker for the rows of the database that `facts` describes.
     pub fn new(facts: &DatabaseStatus) -> Self {
         Self {
             compact: facts.compact_revision(),
@@ -159,8 +159,8 @@ impl HistoryChecker {
         }
     }
 
-    /// Checks the next row. A fault may be that of a row given some calls earlier, but is always the
-    /// first of the history.
+    /// Checks the next row. The error may concern a row passed some calls earlier, but it is always the first error of
+    /// the history.
     pub fn check_row(&mut self, key: &[u8], value: &[u8]) -> Result<(), RowFault> {
         match self.decode_row(key, value) {
             Ok(change) => self.pending.extend(change),
@@ -175,7 +175,7 @@ impl HistoryChecker {
         self.compare_pending()
     }
 
-    /// Checks what a row says by itself and its place behind the one before.
+    /// Checks a row by itself and its position after the previous row.
     fn decode_row(&mut self, key: &[u8], value: &[u8]) -> Result<Option<KeyChange>, RowFault> {
         let row = RevisionKey::decode(key).map_err(|source| RowFault::InvalidKey {
             ordinal: self.rows,
@@ -189,7 +189,7 @@ impl HistoryChecker {
         self.check_density(row)?;
         self.previous = Some(row);
         if value.is_empty() && !row.is_tombstone && self.is_compacted(row.main) {
-            return Ok(None); // the mark `--bump-revision` of etcdutl leaves
+            return Ok(None); // `etcdutl snapshot restore --bump-revision` writes such a row
         }
         if !is_consistent(row, &kv) {
             return Err(RowFault::InconsistentNumbers {
@@ -218,7 +218,7 @@ impl HistoryChecker {
         self.compact.is_some_and(|compact| main <= compact)
     }
 
-    /// Above the compaction every revision and every ordinal must be there.
+    /// Above the compacted revision, every revision and every sub-revision must exist.
     fn check_density(&self, row: RevisionKey) -> Result<(), RowFault> {
         if self.is_compacted(row.main) {
             return Ok(());
@@ -247,16 +247,16 @@ impl HistoryChecker {
                 if row.main == first && row.sub == 0 {
                     return Ok(());
                 }
-                gap(format!("the beginning of the history at {first}.0"))
+                gap(format!("the start of the history at {first}.0"))
             }
         }
     }
 
-    /// Compares the rows that wait with the ones before them of the same keys.
+    /// Compares the batched rows with the previous rows of the same keys.
     fn compare_pending(&mut self) -> Result<(), RowFault> {
         let mut waiting = std::mem::take(&mut self.pending);
-        // Counting the new keys makes room for them at once; that it also brings every slot into the
-        // cache, many at a time, is what makes the second look quick.
+        // Counting the new keys reserves their space at once and loads the slots into the cache in parallel, which makes
+        // the second lookup fast.
         let is_new = |change: &&KeyChange| !self.keys.contains_key(&change.digest);
         self.keys.reserve(waiting.iter().filter(is_new).count());
         for change in waiting.drain(..) {
@@ -296,7 +296,7 @@ impl HistoryChecker {
                 before.version.checked_add(1) == Some(state.version)
                     && state.created == before.created
             }
-            // What came before the oldest row of a key may be compacted away.
+            // The rows before the oldest row of a key may be compacted.
             None => is_first || is_compacted,
         };
         if !continues {
@@ -310,7 +310,7 @@ impl HistoryChecker {
         Ok(())
     }
 
-    /// Closes the history; `has_lease` tells whether a lease exists.
+    /// Completes the check; `has_lease` returns whether a lease exists.
     pub fn finish(
         mut self,
         has_lease: impl Fn(LeaseId) -> bool,
@@ -336,7 +336,7 @@ impl HistoryChecker {
     }
 }
 
-/// Whether the numbers of a row go together.
+/// Returns true when the numbers of a row are consistent.
 fn is_consistent(row: RevisionKey, kv: &KeyValue<'_>) -> bool {
     let KeyValue {
         create_revision: created,
@@ -347,6 +347,7 @@ fn is_consistent(row: RevisionKey, kv: &KeyValue<'_>) -> bool {
     if kv.key.is_empty() {
         return false;
     }
+    // etcd stores only the key in a delete.
     if row.is_tombstone {
         return created.0 == 0 && modified.0 == 0 && version == 0;
     }

@@ -1,4 +1,4 @@
-//! Values of the `key` bucket: `mvccpb.KeyValue`, fields ascending, zero fields left out.
+//! Values of the `key` bucket: `mvccpb.KeyValue`, fields ascending, zero fields omitted.
 
 use mainstay_ids::{LeaseId, Revision};
 
@@ -9,28 +9,28 @@ use crate::proto::{FieldReader, FieldValue, WireError, put_bytes, put_number};
 pub struct KeyValue<'a> {
     /// The user's key.
     pub key: &'a [u8],
-    /// Revision of the put that began this life of the key; 0 in a delete.
+    /// Revision that created the key; 0 in a delete.
     pub create_revision: Revision,
     /// Revision of this change; 0 in a delete.
     pub mod_revision: Revision,
-    /// Puts since the key was created; 0 in a delete.
+    /// Number of puts since the key was created; 0 in a delete.
     pub version: i64,
     /// The user's value.
     pub value: &'a [u8],
-    /// The lease the key is attached to.
+    /// Lease attached to the key; 0 for none.
     pub lease: LeaseId,
 }
 
-/// Bytes that are no key-value.
+/// The bytes are not a `mvccpb.KeyValue` message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("row value is not a key-value message")]
+#[error("invalid mvccpb.KeyValue message")]
 pub struct KeyValueError {
     #[from]
     source: WireError,
 }
 
 impl<'a> KeyValue<'a> {
-    /// Reads the value of a row.
+    /// Decodes the value of a row.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, KeyValueError> {
         let mut decoded = Self::default();
         let mut fields = FieldReader::new(bytes);
@@ -49,7 +49,7 @@ impl<'a> KeyValue<'a> {
         Ok(decoded)
     }
 
-    /// Appends the value of the row to `out`.
+    /// Appends the encoded value to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, 1, self.key);
         put_number(out, 2, self.create_revision.0);

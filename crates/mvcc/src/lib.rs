@@ -1,4 +1,4 @@
-//! Gives meaning to the buckets of an etcd database.
+//! Interprets the buckets of an etcd database.
 //!
 //! ```text
 //! bbolt items → revision key + key-value → history (checked) → current and compact revision
@@ -6,12 +6,11 @@
 //!                                        → survivors of a compaction → a smaller database
 //! ```
 //!
-//! **Comes in**: a [`mainstay_bbolt::Database`]. **Goes out**: facts about the key space, verdicts
-//! about its rows, hashes equal to those a live etcd would answer, rows ready to be written.
+//! **Input**: a [`mainstay_bbolt::Database`]. **Output**: the status of the key space, errors in its rows, hashes
+//! equal to those of a live etcd, and encoded rows.
 //!
-//! **Holds**: no row is believed before it is decoded and bounds-checked; a walk needs memory for
-//! the number of *keys*, never for their values. **Does not do**: raft (see `wal`), files (see
-//! `datadir`).
+//! **Invariants**: every row is decoded and bounds-checked before use. The memory of a scan depends on the number of
+//! *keys*, never on their values. **Out of scope**: raft (see `wal`), files (see `datadir`).
 //!
 //! Layout: `docs/format/mvcc.md`.
 

@@ -1,21 +1,21 @@
-//! The little of protobuf that rows need, over borrowed bytes.
+//! The subset of protobuf that rows need, over borrowed bytes.
 
-/// What is wrong with a message.
+/// Why a protobuf message is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// It ends inside a field.
+    /// The message ends inside a field.
     #[error("message ends inside a field")]
     Truncated,
-    /// A number longer than 64 bits.
-    #[error("number at byte {0} is longer than 64 bits")]
+    /// A varint is longer than 64 bits.
+    #[error("varint at byte {0} is longer than 64 bits")]
     VarintTooLong(usize),
-    /// A field type that does not exist or does not fit the field.
-    #[error("field {field} has wire type {wire}")]
+    /// The wire type does not exist or does not fit the field.
+    #[error("field {field} has unexpected wire type {wire}")]
     WireType {
         /// Field number.
         field: u64,
-        /// Wire type found.
+        /// Wire type; 7 when unspecific.
         wire: u8,
     },
 }
@@ -28,7 +28,7 @@ pub(crate) enum FieldValue<'a> {
     Fixed,
 }
 
-/// Walks the fields of a message.
+/// Iterates over the fields of a message.
 #[derive(Debug)]
 pub(crate) struct FieldReader<'a> {
     bytes: &'a [u8],
@@ -40,7 +40,7 @@ impl<'a> FieldReader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// The next field with its number, or `None` at the end.
+    /// Returns the next field with its number, or `None` at the end.
     pub(crate) fn next_field(&mut self) -> Result<Option<(u64, FieldValue<'a>)>, WireError> {
         if self.at >= self.bytes.len() {
             return Ok(None);

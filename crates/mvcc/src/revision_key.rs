@@ -1,4 +1,4 @@
-//! Keys of the `key` bucket: `u64 BE main | '_' | u64 BE sub`, and a `t` behind deletes.
+//! Keys of the `key` bucket: `u64 BE main | '_' | u64 BE sub`, followed by `t` for deletes.
 
 use mainstay_ids::Revision;
 
@@ -6,39 +6,39 @@ const SEPARATOR: u8 = b'_';
 const TOMBSTONE: u8 = b't';
 const LEN: usize = 17;
 
-/// A row's place in history.
+/// Key of a row: its position in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RevisionKey {
     /// Revision of the transaction.
     pub main: Revision,
-    /// Ordinal of the change within the transaction.
+    /// Number of the change within the transaction, starting at 0.
     pub sub: i64,
-    /// The change is a delete.
+    /// True when the change is a delete.
     pub is_tombstone: bool,
 }
 
-/// Bytes that are no revision key.
+/// Why bytes are not a revision key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RevisionKeyError {
-    /// Neither 17 nor 18 bytes.
-    #[error("a revision key has 17 or 18 bytes, this one has {0}")]
+    /// The length is neither 17 nor 18 bytes.
+    #[error("revision key has {0} bytes, expected 17 or 18")]
     Length(usize),
-    /// The byte between the halves, or the mark of a delete, is another one.
-    #[error("byte {at} of the revision key is {found:#04x}")]
+    /// The separator or the tombstone marker is wrong.
+    #[error("unexpected byte {found:#04x} at position {at} of the revision key")]
     UnexpectedByte {
-        /// Where.
+        /// Position in the key.
         at: usize,
-        /// What is there.
+        /// The byte at this position.
         found: u8,
     },
-    /// A half that does not fit a signed number.
-    #[error("a half of the revision key is negative")]
+    /// Main or sub revision is negative.
+    #[error("negative number in the revision key")]
     Negative,
 }
 
 impl RevisionKey {
-    /// The first row of a revision.
+    /// Key of the first row of a revision.
     pub fn first_of(main: Revision) -> Self {
         Self {
             main,
@@ -47,12 +47,12 @@ impl RevisionKey {
         }
     }
 
-    /// Greater than every row of revision `main`, smaller than every row of the next.
+    /// A key greater than every row of revision `main` and smaller than every row of the next.
     pub fn end_of(main: Revision) -> [u8; LEN] {
         encode_halves(main.0, i64::MAX)
     }
 
-    /// Reads a key of the bucket.
+    /// Decodes a key of the bucket.
     pub fn decode(bytes: &[u8]) -> Result<Self, RevisionKeyError> {
         let (head, is_tombstone) = match bytes {
             [head @ .., mark] if bytes.len() == LEN + 1 => {
@@ -89,7 +89,7 @@ impl RevisionKey {
         })
     }
 
-    /// Hands the encoded key to `use_key`, without allocating.
+    /// Passes the encoded key to `use_key`, without allocating.
     pub fn with_encoded<T>(self, use_key: impl FnOnce(&[u8]) -> T) -> T {
         let head = encode_halves(self.main.0, self.sub);
         if self.is_tombstone {
@@ -102,7 +102,7 @@ impl RevisionKey {
         }
     }
 
-    /// The encoded key.
+    /// Encodes the key.
     pub fn encode(self) -> Vec<u8> {
         self.with_encoded(<[u8]>::to_vec)
     }

@@ -1,4 +1,4 @@
-//! Names and small encodings of the buckets beside `key`.
+//! Names of etcd's buckets and the encodings of the small ones.
 
 use mainstay_ids::{LeaseId, MemberId};
 
@@ -8,53 +8,53 @@ use crate::proto::{FieldReader, FieldValue, WireError, put_number};
 pub const KEY: &[u8] = b"key";
 /// Bucket of leases.
 pub const LEASE: &[u8] = b"lease";
-/// Bucket of positions: consistent index, compaction.
+/// Bucket of metadata: consistent index, compaction, raft membership.
 pub const META: &[u8] = b"meta";
 /// Bucket of members.
 pub const MEMBERS: &[u8] = b"members";
-/// Bucket of members that were removed.
+/// Bucket of removed members.
 pub const MEMBERS_REMOVED: &[u8] = b"members_removed";
-/// Bucket of the cluster version and of a downgrade under way.
+/// Bucket of the cluster version and of a running downgrade.
 pub const CLUSTER: &[u8] = b"cluster";
 /// Bucket of raised alarms.
 pub const ALARM: &[u8] = b"alarm";
-/// Bucket of the authentication switch.
+/// Bucket of the authentication settings.
 pub const AUTH: &[u8] = b"auth";
 /// Bucket of users.
 pub const AUTH_USERS: &[u8] = b"authUsers";
 /// Bucket of roles.
 pub const AUTH_ROLES: &[u8] = b"authRoles";
 
-/// In `meta`: raft index of the last entry the database reflects.
+/// In `meta`: raft index of the last applied entry.
 pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
 /// In `meta`: term of that entry (since 3.5).
 pub const TERM: &[u8] = b"term";
-/// In `meta`: revision of the compaction begun last.
+/// In `meta`: revision of the last scheduled compaction.
 pub const SCHEDULED_COMPACT: &[u8] = b"scheduledCompactRev";
-/// In `meta`: revision of the compaction finished last.
+/// In `meta`: revision of the last finished compaction.
 pub const FINISHED_COMPACT: &[u8] = b"finishedCompactRev";
 /// In `meta`: raft membership as JSON (since 3.5).
 pub const CONF_STATE: &[u8] = b"confState";
 /// In `meta`: schema version (since 3.6).
 pub const STORAGE_VERSION: &[u8] = b"storageVersion";
-/// In `auth`: one byte, 1 when authentication is on.
+/// In `auth`: one byte, 1 when authentication is enabled.
 pub const AUTH_ENABLED: &[u8] = b"authEnabled";
 /// In `cluster`: the cluster version as text.
 pub const CLUSTER_VERSION: &[u8] = b"clusterVersion";
 
-/// A lease as stored: its remaining life restarts when a leader takes over.
+/// A stored lease. Its remaining TTL restarts when a new leader is elected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its id.
+    /// Lease ID.
     pub id: LeaseId,
-    /// Granted life in seconds.
+    /// Granted TTL in seconds.
     pub ttl_seconds: i64,
-    /// Life left at the last checkpoint, 0 when there was none.
+    /// Remaining TTL in seconds at the last checkpoint; 0 without a checkpoint.
     pub remaining_seconds: i64,
 }
 
 impl Lease {
-    /// Reads a value of the `lease` bucket.
+    /// Decodes a value of the `lease` bucket.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut lease = Self {
             id: LeaseId::NONE,
@@ -74,7 +74,7 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Key and value of the row in the `lease` bucket.
+    /// Encodes key and value of the row in the `lease` bucket.
     pub fn encode(&self) -> ([u8; 8], Vec<u8>) {
         let mut value = Vec::new();
         put_number(&mut value, 1, self.id.to_signed());
@@ -84,28 +84,28 @@ impl Lease {
     }
 }
 
-/// What an alarm says.
+/// Type of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredAlarmKind {
-    /// The database reached its quota; writes are refused.
+    /// The database reached its quota; etcd rejects writes.
     NoSpace,
-    /// Members disagree about their data.
+    /// The data of members differs.
     Corrupt,
-    /// One this program does not know.
+    /// An unknown alarm type.
     Other(u64),
 }
 
 /// A raised alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredAlarm {
-    /// The member it concerns.
+    /// The affected member.
     pub member: MemberId,
-    /// What it says.
+    /// Type of the alarm.
     pub kind: StoredAlarmKind,
 }
 
 impl StoredAlarm {
-    /// Reads a key of the `alarm` bucket.
+    /// Decodes a key of the `alarm` bucket.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let (mut member, mut kind) = (0, 0);
         let mut fields = FieldReader::new(bytes);

@@ -1,8 +1,8 @@
-//! Frames of one segment become records whose checksum holds.
+//! Decodes the frames of one segment into records with valid checksums.
 //!
-//! Comes in: the bytes of a segment and the checksum the segment before it ended with. Goes out: one
-//! [`Record`] at a time, then how the segment ended. A tail torn by a crash is told apart from damage by the
-//! rule etcd follows, and only where etcd looks for it: in the last segment.
+//! Input: the bytes of a segment and the checksum at the end of the previous segment. Output: one [`Record`] at a
+//! time, then how the segment ends. A torn tail (an interrupted write) is distinguished from corruption by etcd's own
+//! rule, and like in etcd only in the last segment.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,144 +15,144 @@ use crate::frame::{FrameLength, LENGTH_BYTES, has_zero_sector, is_all_zero};
 use crate::message;
 use crate::record::{Record, RecordKind};
 
-/// The longest record that is read. etcd's own limit is that of a request, 1.5 MiB unless raised.
+/// Longest record accepted, in bytes. etcd's own limit is the request size, 1.5 MiB unless raised.
 pub const MAX_RECORD_BYTES: u64 = 256 << 20;
 
-/// Bytes taken from the file at a time, so that a length that lies costs no more than what is really there.
+/// Bytes read at a time, so that a corrupt length allocates no more than the file holds.
 const READ_CHUNK_BYTES: usize = 1 << 20;
 
-/// A place in a segment.
+/// A position in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentPosition {
-    /// The segment.
+    /// Path of the segment.
     pub file: PathBuf,
-    /// The byte its frame starts at.
+    /// Byte offset at which the frame starts.
     pub offset: u64,
 }
 
 impl fmt::Display for SegmentPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, byte {}", self.file.display(), self.offset)
+        write!(f, "{}: byte {}", self.file.display(), self.offset)
     }
 }
 
-/// Where a segment stands in its log: only the last one can have a torn tail.
+/// Position of a segment in its log: only the last one can have a torn tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentRole {
-    /// Others follow.
+    /// Another segment follows.
     Inner,
-    /// None follows.
+    /// No segment follows.
     Last,
 }
 
-/// Why a tail counts as torn rather than damaged.
+/// Why a tail counts as torn instead of corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TornReason {
     /// The file ends inside a frame.
     Truncated,
-    /// The frame is wrong and a whole sector of it was never written.
+    /// The frame is invalid and a whole sector of it is zero, so it was never written.
     ZeroSector,
 }
 
 impl fmt::Display for TornReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Truncated => "the file ends inside the last record",
+            Self::Truncated => "file ends inside the last record",
             Self::ZeroSector => "a sector of the last record was never written",
         })
     }
 }
 
-/// What stands next in a segment.
+/// Next item of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextRecord {
-    /// A record; its checksum holds.
+    /// A record with a valid checksum.
     Record(Record),
     /// The end mark, or the end of the file.
     End,
-    /// The rest is the remains of a write that a crash cut off.
+    /// The rest is an interrupted write.
     Torn(TornReason),
 }
 
-/// Why a segment cannot be read on.
+/// Why decoding a segment failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes cannot be had.
-    #[error("read the frame at {at}")]
+    /// Reading the file failed.
+    #[error("read frame at {at}")]
     Read {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
     /// A frame runs past the end of a segment that has a successor.
-    #[error("{at}: frame claims {claimed} bytes but only {remaining} remain")]
+    #[error("{at}: frame of {claimed} bytes exceeds the remaining {remaining} bytes of the file")]
     FrameTooLong {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
-        /// Bytes behind the length field, by its own account.
+        /// Bytes after the length field, according to it.
         claimed: u64,
-        /// Bytes of the file behind the frame's start.
+        /// Bytes of the file after the length field.
         remaining: u64,
     },
-    /// A record is longer than any etcd writes.
-    #[error("{at}: record claims {claimed} bytes, above the limit of {MAX_RECORD_BYTES}")]
+    /// A record exceeds [`MAX_RECORD_BYTES`].
+    #[error("{at}: record of {claimed} bytes exceeds the limit of {MAX_RECORD_BYTES}")]
     RecordTooLarge {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
-        /// Its length by its own account.
+        /// Record length in bytes according to the length field.
         claimed: u64,
     },
-    /// The padding in the length field does not belong to the length.
-    #[error("{at}: length field {field:016x} states a padding that does not fit")]
+    /// The padding in the length field does not match the length.
+    #[error("{at}: length field {field:016x} has invalid padding")]
     InvalidPadding {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
         /// The length field as a number.
         field: u64,
     },
-    /// A record is no protobuf message.
-    #[error("{at}: record cannot be parsed")]
+    /// A record is not a valid protobuf message.
+    #[error("{at}: invalid record")]
     Malformed {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
-        /// What the parser said.
+        /// Error of the protobuf decoder.
         source: prost::DecodeError,
     },
-    /// A record's checksum does not hold.
+    /// The checksum of a record does not match.
     #[error("{at}: crc mismatch: stored {stored:08x}, computed {computed:08x}")]
     CrcMismatch {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
-        /// What the record says.
+        /// Checksum in the record.
         stored: u32,
-        /// What its bytes give.
+        /// Checksum of the bytes read.
         computed: u32,
     },
-    /// A segment does not continue the checksum of the one before.
+    /// The first checksum of a segment differs from the last one of the segment before.
     #[error(
-        "{at}: segment continues crc {stored:08x}, the log before it ended with {computed:08x}"
+        "{at}: crc chain broken: segment starts with {stored:08x}, previous segment ended with {computed:08x}"
     )]
     CrcChainBroken {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
-        /// What the record says.
+        /// Checksum in the record.
         stored: u32,
-        /// What the log gave so far.
+        /// Checksum at the end of the previous segment.
         computed: u32,
     },
-    /// A record is of a type etcd does not know.
+    /// A record has an unknown type.
     #[error("{at}: unknown record type {number}")]
     UnknownKind {
-        /// The frame.
+        /// Position of the frame.
         at: SegmentPosition,
-        /// The type.
+        /// Record type on disk.
         number: i64,
     },
 }
 
-/// Reads one segment front to back.
+/// Decodes one segment from start to end.
 #[derive(Debug)]
 pub struct Decoder<R> {
     input: R,
@@ -165,8 +165,8 @@ pub struct Decoder<R> {
 }
 
 impl<R: Read> Decoder<R> {
-    /// Over the `length` bytes of `input`, continuing the chain at `crc`; 0 accepts whatever value the
-    /// segment's first record carries over. `file` is only named in errors.
+    /// Decodes the `length` bytes of `input`, continuing the checksum chain at `crc`. 0 accepts any value in the
+    /// segment's first record. `file` is only used in errors.
     pub fn new(input: R, file: &Path, length: u64, place: SegmentRole, crc: u32) -> Self {
         let buffer = BytesMut::new();
         Self {
@@ -180,17 +180,17 @@ impl<R: Read> Decoder<R> {
         }
     }
 
-    /// The byte the next frame starts at: everything before it is proven.
+    /// Returns the offset of the next frame: everything before it is verified.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The checksum the chain has reached.
+    /// Returns the current checksum of the chain.
     pub fn crc(&self) -> u32 {
         self.crc
     }
 
-    /// The place of the next frame.
+    /// Returns the position of the next frame.
     pub fn position(&self) -> SegmentPosition {
         SegmentPosition {
             file: self.file.clone(),
@@ -198,8 +198,8 @@ impl<R: Read> Decoder<R> {
         }
     }
 
-    /// The next record, or how the segment ends. After [`Decoded::End`] and [`Decoded::Torn`] only
-    /// [`count_unread_nonzero`](Self::unread_nonzero) makes sense.
+    /// Returns the next record, or how the segment ends. After [`Decoded::End`] and [`Decoded::Torn`] only
+    /// [`Self::count_unread_nonzero`] may be called.
     pub fn next_record(&mut self) -> Result<NextRecord, DecodeError> {
         let remaining = self.length.saturating_sub(self.offset);
         if remaining == 0 {
@@ -218,6 +218,7 @@ impl<R: Read> Decoder<R> {
         if frame.payload_len() > behind_length {
             return self.short_frame(frame.payload_len(), behind_length);
         }
+        // The checksum does not cover the length field: its redundant padding reveals a flipped bit.
         if !frame.has_valid_padding() {
             let field = u64::from_le_bytes(field);
             return Err(DecodeError::InvalidPadding {
@@ -235,17 +236,18 @@ impl<R: Read> Decoder<R> {
         self.check_payload(frame, &payload)
     }
 
-    /// Checks a payload read whole; moves on only when it holds.
+    /// Verifies a completely read payload; advances only when it is valid.
     fn check_payload(&mut self, frame: FrameLength, payload: &Bytes) -> Result<NextRecord, DecodeError> {
-        let verdict = self.verify(frame, payload);
-        let Err(DecodeError::Malformed { .. } | DecodeError::CrcMismatch { .. }) = &verdict else {
-            return verdict.map(NextRecord::Record);
+        let result = self.verify(frame, payload);
+        let Err(DecodeError::Malformed { .. } | DecodeError::CrcMismatch { .. }) = &result else {
+            return result.map(NextRecord::Record);
         };
         let start = self.offset.saturating_add(LENGTH_BYTES);
+        // etcd's rule: an invalid last record with an unwritten (zero) sector is a torn write, anything else corruption.
         if self.role == SegmentRole::Last && has_zero_sector(start, payload) {
             return Ok(NextRecord::Torn(TornReason::ZeroSector));
         }
-        verdict.map(NextRecord::Record)
+        result.map(NextRecord::Record)
     }
 
     fn verify(&mut self, frame: FrameLength, payload: &Bytes) -> Result<Record, DecodeError> {
@@ -261,6 +263,7 @@ impl<R: Read> Decoder<R> {
         let data = wire.data.unwrap_or_default();
         let kind = RecordKind::from_number(wire.kind);
         let computed = match kind {
+            // Older segments may be purged, so the first one read (chain value 0) accepts any checksum.
             Some(RecordKind::Crc) if self.crc != 0 && self.crc != wire.crc => {
                 let (stored, computed) = (wire.crc, self.crc);
                 return Err(DecodeError::CrcChainBroken {
@@ -297,7 +300,7 @@ impl<R: Read> Decoder<R> {
         })
     }
 
-    /// A frame that the file does not hold whole: torn in the last segment, damage in any other.
+    /// The result for an incomplete frame: torn in the last segment, corrupt in any other.
     fn short_frame(&self, claimed: u64, remaining: u64) -> Result<NextRecord, DecodeError> {
         match self.role {
             SegmentRole::Last => Ok(NextRecord::Torn(TornReason::Truncated)),
@@ -338,8 +341,8 @@ impl<R: Read> Decoder<R> {
         }
     }
 
-    /// Reads to the end of the file and says how many bytes there are up to the last one that is not
-    /// zero, counted from where the reading stands.
+    /// Reads to the end of the file and returns the number of bytes from the current position up to the last byte that
+    /// is not zero.
     pub fn count_unread_nonzero(&mut self) -> Result<u64, DecodeError> {
         let mut chunk = vec![0; READ_CHUNK_BYTES / 16];
         let (mut position, mut nonzero) = (0_u64, 0_u64);
@@ -362,8 +365,7 @@ impl<R: Read> Decoder<R> {
 }
 
 impl<R: Read + Seek> Decoder<R> {
-    /// Goes back to where the next frame starts, so that
-    /// [`count_unread_nonzero`](Self::unread_nonzero) counts from there.
+    /// Seeks back to the start of the next frame, so that [`Self::count_unread_nonzero`] counts from there.
     pub fn rewind_to_frame(&mut self) -> Result<(), DecodeError> {
         let moved = self.input.seek(SeekFrom::Start(self.offset));
         moved.map(drop).map_err(|source| self.read_error(source))

@@ -1,7 +1,6 @@
-//! Writes one segment, record by record, with the bytes etcd would write.
+//! Writes one segment, record by record, with the same bytes as etcd.
 //!
-//! The caller owns the file, its name and its durability; this only frames, pads and keeps the checksum
-//! chain.
+//! The caller owns the file, its name and its durability. The encoder frames, pads and maintains the checksum chain.
 
 use std::io::{self, Write};
 
@@ -22,7 +21,7 @@ pub struct Encoder<W> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// Opens a segment: the checksum the log before it ended with (0 for the first), then who the member is.
+    /// Starts a segment with the checksum at the end of the previous one (0 for the first) and the member's identity.
     pub fn begin(output: W, carried_crc: u32, identity: WalIdentity) -> io::Result<Self> {
         let mut encoder = Self {
             output,
@@ -37,7 +36,7 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// Appends the mark of a raft snapshot.
+    /// Appends the record of a raft snapshot.
     pub fn write_snapshot(&mut self, mark: &SnapshotMark) -> io::Result<()> {
         self.write_record(RecordKind::Snapshot, mark.encode())
     }
@@ -52,12 +51,12 @@ impl<W: Write> Encoder<W> {
         self.write_record(RecordKind::State, state.encode())
     }
 
-    /// The checksum the chain has reached; the next segment carries it over.
+    /// Returns the current checksum of the chain; the next segment starts with it.
     pub fn crc(&self) -> u32 {
         self.crc
     }
 
-    /// Gives the output back.
+    /// Returns the output, not flushed.
     pub fn into_inner(self) -> W {
         self.output
     }

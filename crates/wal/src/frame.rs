@@ -1,27 +1,27 @@
-//! The frame around each record: a length field in front, zero padding to eight bytes behind.
+//! The frame of each record: a length field before it, zero padding to eight bytes after it.
 //!
-//! The low 56 bits of the field are the record's length; its top byte is `0x80 | padding` when there is
-//! padding and 0 when there is none. A field of 0 marks the end of what was written to a segment.
+//! The low 56 bits of the field are the record length. The top byte is `0x80 | padding`, or 0 without padding. A
+//! field of 0 marks the end of the written part of a segment.
 
-/// Bytes of the length field.
+/// Length of the length field in bytes.
 pub(crate) const LENGTH_BYTES: u64 = 8;
 
-/// The unit a disk writes whole, by which torn writes are recognised.
+/// Smallest unit a disk writes atomically, by which etcd recognises torn writes.
 const SECTOR_BYTES: usize = 512;
 
 const RECORD_MASK: u64 = (1 << 56) - 1;
 
-/// What a length field says.
+/// A decoded length field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameLength {
     /// Bytes of the record itself, below 2^56.
     pub(crate) record_len: u64,
-    /// The top byte as found, not yet judged.
+    /// The top byte, not validated.
     flag: u8,
 }
 
 impl FrameLength {
-    /// Reads a length field; `None` is the end mark.
+    /// Decodes a length field; `None` is the end marker.
     pub(crate) fn decode(field: [u8; 8]) -> Option<Self> {
         let value = u64::from_le_bytes(field);
         let [.., flag] = field;
@@ -31,7 +31,7 @@ impl FrameLength {
         })
     }
 
-    /// The field for a record of `length` bytes, which is below 2^56.
+    /// Encodes the field for a record of `length` bytes, which must be below 2^56.
     pub(crate) fn encode(length: u64) -> [u8; 8] {
         let mut field = (length & RECORD_MASK).to_le_bytes();
         let [.., flag] = &mut field;
@@ -39,24 +39,24 @@ impl FrameLength {
         field
     }
 
-    /// Zero bytes behind the record.
+    /// Number of zero bytes after the record.
     pub(crate) fn padding_len(self) -> u64 {
         padding_for(self.record_len)
     }
 
-    /// Bytes behind the length field: record and padding.
+    /// Bytes after the length field: record and padding.
     pub(crate) fn payload_len(self) -> u64 {
         self.record_len + self.padding_len()
     }
 
-    /// Whether the top byte is the one etcd writes for this length. The checksum does not cover the field,
-    /// so this is what finds a flipped bit in it.
+    /// Returns true when the top byte is the one etcd writes for this length. The checksum does not cover the field, so
+    /// only this check detects a flipped bit in it.
     pub(crate) fn has_valid_padding(self) -> bool {
         self.flag == flag_for(self.record_len)
     }
 }
 
-/// Zero bytes that follow a record of `length` bytes.
+/// Number of zero bytes after a record of `length` bytes.
 pub(crate) fn padding_for(length: u64) -> u64 {
     (8 - length % 8) % 8
 }
@@ -68,8 +68,8 @@ fn flag_for(length: u64) -> u8 {
     }
 }
 
-/// Whether some sector's share of `payload`, which begins at byte `offset` of the file, is all zero: the sign
-/// of a write that reached the disk only in part.
+/// Returns true when the part of `payload` in some sector is all zero: the sign of a partial write. `payload` starts
+/// at byte `offset` of the file.
 pub(crate) fn has_zero_sector(offset: u64, payload: &[u8]) -> bool {
     let into_sector = usize::try_from(offset % SECTOR_BYTES as u64).unwrap_or(0);
     let (head, rest) = payload.split_at(payload.len().min(SECTOR_BYTES - into_sector));
@@ -77,7 +77,7 @@ pub(crate) fn has_zero_sector(offset: u64, payload: &[u8]) -> bool {
     shares.any(|share| !share.is_empty() && is_all_zero(share))
 }
 
-/// Whether every byte is zero. Compares with a constant, which is `memcmp` in every build.
+/// Returns true when every byte is zero. Compares with a constant, which compiles to `memcmp`.
 pub(crate) fn is_all_zero(bytes: &[u8]) -> bool {
     const ZEROS: [u8; 4096] = [0; 4096];
     bytes

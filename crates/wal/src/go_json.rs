@@ -1,9 +1,9 @@
-//! JSON text as Go's encoder writes it, for the places where etcd's bytes have to be met exactly.
+//! JSON text as Go's encoder writes it, where the bytes must equal those of etcd.
 
 use std::fmt::Write as _;
 
-/// Appends `text` as a JSON string. Go escapes `<`, `>`, `&` and the two line separators of Unicode, which
-/// JSON does not ask for.
+/// Appends `text` as a JSON string. Go escapes `<`, `>`, `&` and the two Unicode line separators, which JSON does
+/// not require.
 pub fn push_string(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {

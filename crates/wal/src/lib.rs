@@ -1,22 +1,23 @@
-//! Turns a directory of etcd WAL segments into checked records, and raft state back into those bytes.
+//! Reads and verifies the WAL segments and raft snapshots of an etcd member, and writes them.
 //!
 //! ```text
-//! names → segments → frames → records → (metadata | snapshot mark | hard state | entry) → LogSummary
+//! names → segments → frames → records → (metadata | snapshot | hard state | entry) → LogSummary
 //! order   contiguity  length    crc                                                        entries
 //! ```
 //!
-//! **Comes in**: the `wal/` folder of a member ([`Log`]), a raft snapshot file ([`SnapFile`]), or the bytes
-//! of either. **Goes out**: who the member is, which snapshots the log knows, how far it is committed, its
-//! entries in index order, and how its tail looks ([`LogSummary`]). The other way round, [`Encoder`],
-//! [`SnapFile::encode`] and [`v2store::bootstrap`] write byte for byte what `etcdutl snapshot restore` writes.
+//! **Input**: the `wal/` folder of a member ([`Log`]), a raft snapshot file ([`SnapFile`]), or the bytes of either.
+//! **Output**: the member's identity, the snapshots in the log, the commit index, the entries in index order, and the
+//! state of the tail ([`LogSummary`]). For writing, [`Encoder`], [`SnapFile::encode`] and [`v2store::bootstrap`]
+//! produce the same bytes as `etcdutl snapshot restore`.
 //!
-//! **Holds**: every length is checked against what remains of the file before a byte is allocated for it;
-//! memory is one read buffer plus the largest record; the checksum chain spans segments; damage is an error
-//! with file and offset, except the one kind a crash leaves behind, a torn tail, which is a [`Tail`].
-//! **Does not do**: write while reading (cutting a torn tail is [`repair()`], a verb of its own), apply
-//! entries, or look at the database.
+//! **Invariants**: every length is checked against the rest of the file before allocating. Memory is one read buffer
+//! plus the largest record. The checksum chain spans segments. Corruption is an error with file and offset, except
+//! for the torn tail that a crash leaves, which is a [`Tail`].
 //!
-//! **After a crash** of whoever wrote the log, reading gives the longest prefix that is provably intact.
+//! **Out of scope**: writing while reading (truncating a torn tail is a separate call, [`repair()`]), applying
+//! entries, and the database.
+//!
+//! **After a crash** of the writer, reading returns the longest prefix that is provably intact.
 //!
 //! Layout: `docs/format/wal.md`.
 

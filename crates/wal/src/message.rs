@@ -1,8 +1,7 @@
-//! The protobuf messages as they lie on disk.
+//! The protobuf messages as stored on disk.
 //!
-//! etcd up to 3.6 writes every scalar even when it is zero, so the fields are `required`: written always, and
-//! zero when a reader does not find them (3.7 leaves zeros out). Unknown fields are skipped. Byte fields share
-//! the frame's buffer instead of copying it.
+//! etcd up to 3.6 writes every scalar even when it is zero, so the fields are `required`: always written, and zero
+//! when missing (3.7 omits zeros). Unknown fields are skipped. Byte fields share the frame's buffer without a copy.
 
 use bytes::Bytes;
 
@@ -48,8 +47,8 @@ pub(crate) struct HardState {
     pub(crate) vote: u64,
     #[prost(uint64, required, tag = "3")]
     pub(crate) commit: u64,
-    /// Not a field of this message but of [`Entry`], which otherwise has the same shape. The checksum leaves out
-    /// the record's type, so this is what finds an entry whose type turned into "state".
+    /// Not a field of this message but of [`Entry`], which otherwise has the same shape. The checksum does not cover
+    /// the record type, so only this field reveals an entry whose type was corrupted to "state".
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub(crate) entry_data: Option<Bytes>,
 }
@@ -69,7 +68,7 @@ pub(crate) struct ConfState {
     pub(crate) auto_leave: bool,
 }
 
-/// `walpb.Snapshot`: the mark a snapshot leaves in the log.
+/// `walpb.Snapshot`: the record of a raft snapshot in the log.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct SnapshotMark {
     #[prost(uint64, required, tag = "1")]
@@ -122,7 +121,7 @@ pub(crate) struct SnapEnvelope {
     pub(crate) data: Option<Bytes>,
 }
 
-/// `etcdserverpb.Request`, the v2 request, as far as needed to tell that it is one.
+/// `etcdserverpb.Request`, the v2 request; only the fields needed to recognise it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct V2Request {
     #[prost(bytes = "bytes", optional, tag = "2")]
@@ -131,8 +130,8 @@ pub(crate) struct V2Request {
     pub(crate) path: Option<Bytes>,
 }
 
-/// `etcdserverpb.InternalRaftRequest`, as far as needed to tell what a request is. The parts are left
-/// undecoded: a message and a byte string look the same from outside.
+/// `etcdserverpb.InternalRaftRequest`; only the fields needed to classify a request. The parts stay undecoded: a
+/// message and a byte string have the same encoding.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct InternalRaftRequest {
     #[prost(bytes = "bytes", optional, tag = "2")]

@@ -1,7 +1,7 @@
-//! What the records say, in types that cannot be mixed up.
+//! Contents of the records as typed values.
 //!
-//! Each type decodes from and encodes to the message of the same name; numbers become ids, and a number that
-//! has no meaning is `None` or an error at the place that knows the file.
+//! Each type decodes from and encodes to the message of the same name. Numbers become ids; an unknown number is `None`,
+//! or an error where the file is known.
 
 use bytes::Bytes;
 use mainstay_ids::{MemberId, RaftIndex, Term};
@@ -9,14 +9,14 @@ use prost::Message as _;
 
 use crate::message;
 
-/// What an entry asks for.
+/// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A request to the state machine, or the empty entry of a new leader.
+    /// A request, or the empty entry of a new leader.
     Normal,
-    /// A change of the membership.
+    /// A membership change.
     ConfChange,
-    /// A change of the membership in the second form, which etcd itself never proposes.
+    /// A membership change in the V2 form, which etcd never proposes.
     ConfChangeV2,
 }
 
@@ -39,17 +39,17 @@ impl EntryKind {
 /// One entry of the raft log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its position.
+    /// Position in the log.
     pub index: RaftIndex,
     /// The term of the leader that proposed it.
     pub term: Term,
-    /// What it asks for.
+    /// Type of the entry.
     pub kind: EntryKind,
-    /// The request; empty for the entry a new leader opens its term with.
+    /// The encoded request; empty for the first entry of a new leader.
     pub data: Bytes,
 }
 
-/// Why an entry's bytes make no entry.
+/// Why bytes are not an entry.
 #[derive(Debug)]
 pub(crate) enum EntryFault {
     Malformed(prost::DecodeError),
@@ -57,7 +57,7 @@ pub(crate) enum EntryFault {
 }
 
 impl Entry {
-    /// The bytes of the record.
+    /// Encodes the data of the record.
     pub fn encode(&self) -> Vec<u8> {
         let data = (!self.data.is_empty()).then(|| self.data.clone());
         let (kind, term, index) = (self.kind.number(), self.term.0, self.index.0);
@@ -82,19 +82,19 @@ impl Entry {
     }
 }
 
-/// What a member promised: the term it is in, whom it voted for, what it knows to be committed.
+/// Raft hard state of a member: term, vote and commit index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HardState {
-    /// The term.
+    /// Current term.
     pub term: Term,
-    /// The candidate that got the vote; 0 for none.
+    /// Candidate this member voted for; 0 for none.
     pub vote: MemberId,
-    /// The newest committed entry. On disk it may trail what was applied.
+    /// Commit index. On disk it may lag behind the applied index.
     pub commit: RaftIndex,
 }
 
 impl HardState {
-    /// The bytes of the record.
+    /// Encodes the data of the record.
     pub fn encode(&self) -> Vec<u8> {
         let (term, vote, commit) = (self.term.0, self.vote.0, self.commit.0);
         message::HardState {
@@ -117,23 +117,23 @@ impl From<&message::HardState> for HardState {
     }
 }
 
-/// The membership as raft sees it.
+/// Raft membership.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfState {
-    /// Members with a vote.
+    /// Voting members.
     pub voters: Vec<MemberId>,
-    /// Members without a vote.
+    /// Non-voting members.
     pub learners: Vec<MemberId>,
-    /// Voters of the configuration being left.
+    /// Voters of the outgoing configuration during a joint change.
     pub voters_outgoing: Vec<MemberId>,
-    /// Voters that become learners once the configuration has been left.
+    /// Voters that become learners after the joint change.
     pub learners_next: Vec<MemberId>,
-    /// Whether the joint configuration is left by itself.
+    /// True when raft leaves the joint configuration automatically.
     pub auto_leave: bool,
 }
 
 impl ConfState {
-    /// A plain configuration of voters.
+    /// Creates a configuration of voters only.
     pub fn from_voters(voters: Vec<MemberId>) -> Self {
         Self {
             voters,
@@ -141,7 +141,7 @@ impl ConfState {
         }
     }
 
-    /// The bytes of the message.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         message::ConfState::from(self).encode_to_vec()
     }
@@ -173,26 +173,26 @@ impl From<message::ConfState> for ConfState {
     }
 }
 
-/// The mark a raft snapshot leaves in the log.
+/// The record of a raft snapshot in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotMark {
-    /// The last entry the snapshot covers.
+    /// Index of the last entry in the snapshot.
     pub index: RaftIndex,
-    /// The term of that entry.
+    /// Term of that entry.
     pub term: Term,
-    /// The membership at that entry; etcd 3.4 does not write it.
+    /// Membership at that entry; `None` when written by etcd 3.4.
     pub conf_state: Option<ConfState>,
 }
 
 impl SnapshotMark {
-    /// The mark the first segment of a log begins with.
+    /// The snapshot record at the start of every log.
     pub const START: Self = Self {
         index: RaftIndex(0),
         term: Term(0),
         conf_state: None,
     };
 
-    /// The bytes of the record.
+    /// Encodes the data of the record.
     pub fn encode(&self) -> Vec<u8> {
         let conf_state = self.conf_state.as_ref().map(message::ConfState::from);
         message::SnapshotMark {
@@ -214,16 +214,16 @@ impl From<message::SnapshotMark> for SnapshotMark {
     }
 }
 
-/// What a membership change does.
+/// Type of a membership change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfChangeKind {
-    /// A voter joins, or a learner is promoted.
+    /// Adds a voter, or promotes a learner.
     AddNode,
-    /// A member leaves.
+    /// Removes a member.
     RemoveNode,
-    /// A member changes its peer URLs.
+    /// Changes the peer URLs of a member.
     UpdateNode,
-    /// A learner joins.
+    /// Adds a learner.
     AddLearner,
 }
 
@@ -241,18 +241,18 @@ impl ConfChangeKind {
 /// The payload of an [`EntryKind::ConfChange`] entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfChange {
-    /// Identity of the proposal; 0 in a log written by a restore.
+    /// Proposal ID; 0 in a log written by a restore.
     pub id: u64,
-    /// What changes.
+    /// Type of the change.
     pub kind: ConfChangeKind,
-    /// Whom it concerns.
+    /// The affected member.
     pub node: MemberId,
     /// The member as JSON.
     pub context: Bytes,
 }
 
 impl ConfChange {
-    /// The bytes of the payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let context = (!self.context.is_empty()).then(|| self.context.clone());
         let (id, kind, node) = (self.id, self.kind.number(), self.node.0);
@@ -265,7 +265,7 @@ impl ConfChange {
         .encode_to_vec()
     }
 
-    /// Reads a payload; `None` when it is not one.
+    /// Decodes a payload; `None` when it is invalid.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         use ConfChangeKind::{AddLearner, AddNode, RemoveNode, UpdateNode};
         let wire = message::ConfChange::decode(payload).ok()?;

@@ -1,27 +1,27 @@
-//! The record inside a frame: a type, the running checksum, and the bytes it covers.
+//! The record inside a frame: type, running checksum and data.
 
 use bytes::Bytes;
 use prost::Message as _;
 
 use crate::message;
 
-/// What a record holds.
+/// Type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Who the member is; the same bytes in every segment.
+    /// Identity of the member; equal in every segment.
     Metadata,
     /// A raft log entry.
     Entry,
     /// Term, vote and commit index.
     State,
-    /// The checksum carried over from the segment before; opens every segment.
+    /// The checksum at the end of the previous segment; first record of every segment.
     Crc,
-    /// The mark of a raft snapshot.
+    /// Position of a raft snapshot.
     Snapshot,
 }
 
 impl RecordKind {
-    /// The number on disk.
+    /// Returns the number on disk.
     pub fn number(self) -> i64 {
         match self {
             Self::Metadata => 1,
@@ -32,7 +32,7 @@ impl RecordKind {
         }
     }
 
-    /// From the number on disk; `None` for one that etcd does not know either.
+    /// Converts from the number on disk; `None` for numbers that etcd does not define.
     pub fn from_number(number: i64) -> Option<Self> {
         [
             Self::Metadata,
@@ -46,18 +46,18 @@ impl RecordKind {
     }
 }
 
-/// One record whose checksum has been verified.
+/// A record with a verified checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What [`data`](Self::data) is.
+    /// Type of [`data`](Self::data).
     pub kind: RecordKind,
     /// The running checksum after this record; for [`RecordKind::Crc`] the value carried over.
     pub crc: u32,
-    /// The message, empty when the record has none.
+    /// The encoded message; empty when the record has none.
     pub data: Bytes,
 }
 
-/// The record bytes of `data` after the chain has reached `crc`. `None` leaves the field out.
+/// Encodes a record with the chain's checksum `crc`. `None` omits the data field.
 pub(crate) fn encode(kind: RecordKind, crc: u32, data: Option<Bytes>) -> Vec<u8> {
     message::Record {
         kind: kind.number(),

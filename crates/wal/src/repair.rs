@@ -1,7 +1,7 @@
-//! Cuts off a torn tail, after copying the segment as evidence.
+//! Truncates a torn tail after copying the segment for later analysis.
 //!
-//! The one verb of this crate that changes a log. etcd does the same when it starts; here it can be done, and
-//! seen, without starting it.
+//! This is the only function of the crate that changes a log. etcd does the same at start; this makes the repair
+//! possible, and visible, without starting etcd.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,48 +12,48 @@ use crate::decoder::SegmentPosition;
 use crate::log::{Log, LogError, LogTail};
 use crate::segment::ListError;
 
-/// What a repair did.
+/// Result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Where the log ends now.
+    /// New end of the log.
     pub end: SegmentPosition,
-    /// Bytes that were cut off, preallocated zeros not counted.
+    /// Number of bytes discarded, without preallocated zeros.
     pub discarded_bytes: u64,
-    /// The segment as it was before.
+    /// Path of the copy of the original segment.
     pub broken_copy: PathBuf,
 }
 
-/// Why a log was not repaired. It is as it was, apart from a copy that may lie beside it.
+/// Why a log was not repaired. The log is unchanged; a copy of the segment may exist.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// There is no log.
+    /// The segments cannot be listed.
     #[error(transparent)]
     List(#[from] ListError),
-    /// The log is damaged in a way that cutting its tail does not heal.
+    /// The log is corrupt in a way that truncating its tail does not repair.
     #[error(transparent)]
     Read(#[from] LogError),
-    /// The copy cannot be made.
+    /// Copying the segment failed.
     #[error("copy {} to {}", file.display(), evidence.display())]
     Copy {
-        /// The segment.
+        /// Path of the segment.
         file: PathBuf,
-        /// The copy.
+        /// Path of the copy.
         evidence: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// The segment cannot be cut.
-    #[error("cut {} at byte {}", end.file.display(), end.offset)]
+    /// Truncating the segment failed.
+    #[error("truncate {} at byte {}", end.file.display(), end.offset)]
     Truncate {
-        /// Where it should end.
+        /// Intended end of the log.
         end: SegmentPosition,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
 }
 
-/// Repairs the log in `dir`; `None` when there is nothing to repair. The member must not be running.
+/// Repairs the log in `dir`; returns `None` when it needs no repair. The member must not be running.
 pub fn repair(dir: &Path) -> Result<Option<RepairReport>, RepairError> {
     let (end, discarded_bytes) = match Log::open(dir)?.read()?.tail {
         LogTail::Clean => return Ok(None),
@@ -67,6 +67,7 @@ pub fn repair(dir: &Path) -> Result<Option<RepairReport>, RepairError> {
             discarded_bytes,
         } => (at, discarded_bytes),
     };
+    // Copy and sync before truncating: a crash in between must not lose the only copy.
     let evidence = find_free_name(&end.file);
     copy_segment(dir, &end.file, &evidence).map_err(|source| RepairError::Copy {
         file: end.file.clone(),
@@ -84,8 +85,8 @@ pub fn repair(dir: &Path) -> Result<Option<RepairReport>, RepairError> {
     }))
 }
 
-/// `<segment>.broken`, or with a number in front of `.broken` while that is taken: evidence of an earlier
-/// repair is not overwritten.
+/// Returns `<segment>.broken`, etcd's name for such copies, or `<segment>.<number>.broken` when it exists: copies of
+/// earlier repairs are kept.
 fn find_free_name(segment: &Path) -> PathBuf {
     let with = |suffix: String| {
         let mut name = segment.as_os_str().to_owned();

@@ -1,7 +1,7 @@
-//! Tells what a committed entry may do to the key space, without decoding the request in it.
+//! Classifies the requests of committed entries by their effect on the key space, without decoding them fully.
 //!
-//! The database of a killed etcd trails its log. How far, at most, is the number of entries behind the
-//! database's consistent index that can take a revision: this module counts them.
+//! The database of a killed etcd lags behind its log. The maximum lag is the number of entries after the database's
+//! consistent index that can create a revision; this module counts them.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -9,18 +9,18 @@ use prost::Message as _;
 use crate::message::{InternalRaftRequest, V2Request};
 use crate::raft::{Entry, EntryKind};
 
-/// The kind of request an entry carries.
+/// Type of the request in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaftRequestKind {
-    /// Nothing: a new leader opening its term.
+    /// No request: the first entry of a new leader.
     Empty,
     /// A membership change.
     ConfChange,
-    /// A request of the v2 API, which 3.4 and 3.5 still use for member attributes and the cluster version.
+    /// A v2 API request, which etcd 3.4 and 3.5 still use for member attributes and the cluster version.
     V2,
     /// A put.
     Put,
-    /// A deletion of one key or a range.
+    /// A delete of one key or a range.
     DeleteRange,
     /// A transaction.
     Txn,
@@ -28,16 +28,16 @@ pub enum RaftRequestKind {
     Compaction,
     /// A lease grant.
     LeaseGrant,
-    /// A lease revocation, which deletes the keys attached to it.
+    /// A lease revocation, which deletes the attached keys.
     LeaseRevoke,
-    /// Anything else: alarms, authentication, cluster attributes.
+    /// Any other request: alarms, authentication, cluster attributes.
     Other,
-    /// Bytes that are no request; etcd stops when it meets them.
+    /// Invalid bytes; etcd panics on them.
     Unreadable,
 }
 
 impl RaftRequestKind {
-    /// The request in `entry`.
+    /// Classifies the request in `entry`.
     pub fn from_entry(entry: &Entry) -> Self {
         match entry.kind {
             EntryKind::Normal if entry.data.is_empty() => Self::Empty,
@@ -46,7 +46,7 @@ impl RaftRequestKind {
         }
     }
 
-    /// Whether applying it can take a revision. A request that cannot be read counts: the answer is an
+    /// Returns true when applying the request can create a revision. Unreadable requests count, since the result is an
     /// upper bound.
     pub fn can_write(self) -> bool {
         match self {
@@ -62,7 +62,7 @@ impl RaftRequestKind {
         }
     }
 
-    /// What is no internal request may be a bare v2 request: etcd tries them in this order.
+    /// Decodes an internal request, else a bare v2 request: etcd tries them in this order.
     fn decode(data: &Bytes) -> Self {
         if let Ok(request) = InternalRaftRequest::decode(data.clone()) {
             return Self::classify(&request);
@@ -76,8 +76,8 @@ impl RaftRequestKind {
         }
     }
 
-    /// A bare v2 request has its method (a string) where an internal request has its v2 part, and its value
-    /// where the put would be. etcd looks at the v2 part first in either case, so its presence decides.
+    /// A bare v2 request has its method (a string) in the field of an internal request's v2 part, and its value in the
+    /// field of the put. etcd checks the v2 part first in both cases, so its presence decides.
     fn classify(request: &InternalRaftRequest) -> Self {
         let parts = [
             (request.v2.is_some(), Self::V2),
@@ -95,8 +95,8 @@ impl RaftRequestKind {
     }
 }
 
-/// How many of `entries` can take a revision, hence by how many revisions at most the log is ahead of a
-/// database that has applied none of them. Stops at the first error.
+/// Counts the `entries` that can create a revision, that is, the maximum number of revisions by which a database that
+/// applied none of them lags behind the log. Stops at the first error.
 pub fn count_possible_writes<E>(entries: impl IntoIterator<Item = Result<Entry, E>>) -> Result<u64, E> {
     let mut writes = 0;
     for entry in entries {
@@ -128,11 +128,11 @@ mod tests {
     fn each_part_of_an_internal_request_is_told_apart() {
         // header {ID 7}, then one part with one field in it
         let with_part = |key: &[u8]| [b"\xa2\x06\x02\x08\x07", key, b"\x02\x08\x01"].concat();
-        let seen: Vec<_> = [0x1a, 0x22, 0x2a, 0x32, 0x3a, 0x42, 0x4a, 0x52]
+        let kinds: Vec<_> = [0x1a, 0x22, 0x2a, 0x32, 0x3a, 0x42, 0x4a, 0x52]
             .map(|key| classify_normal(&with_part(&[key])))
             .into();
         assert_eq!(
-            seen,
+            kinds,
             [
                 RaftRequestKind::Other,
                 RaftRequestKind::Put,

@@ -1,4 +1,4 @@
-//! Segment files: their names, and the unbroken run of them a directory must hold.
+//! Segment files: their names, and the gapless sequence a directory must hold.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 
 use mainstay_ids::RaftIndex;
 
-/// The name of a segment: `<sequence>-<first index>.wal`, both as sixteen lower-case hex digits.
+/// Name of a segment: `<sequence>-<first index>.wal`, both as sixteen lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentName {
-    /// Position of the segment; grows by one per file.
+    /// Number of the segment; grows by one per file.
     pub sequence: u64,
-    /// The first entry index that can be in the segment; 0 for the very first one.
+    /// First entry index the segment can hold; 0 for the very first one.
     pub first_index: RaftIndex,
 }
 
 impl SegmentName {
-    /// The segment every log starts with.
+    /// Name of the first segment of every log.
     pub const FIRST: Self = Self {
         sequence: 0,
         first_index: RaftIndex(0),
     };
 
-    /// Reads a file name; `None` for anything etcd would not take for a segment.
+    /// Parses a file name; `None` when etcd would not accept it as a segment.
     pub fn parse(name: &str) -> Option<Self> {
         let (sequence, first_index) = parse_hex_pair(name.strip_suffix(".wal")?)?;
         Some(Self {
@@ -40,13 +40,13 @@ impl fmt::Display for SegmentName {
     }
 }
 
-/// Two numbers of sixteen lower-case hex digits each, joined by a dash.
+/// Parses two numbers of sixteen lower-case hex digits, joined by a dash.
 pub(crate) fn parse_hex_pair(text: &str) -> Option<(u64, u64)> {
     let (left, right) = text.split_once('-')?;
     Some((parse_hex_number(left)?, parse_hex_number(right)?))
 }
 
-/// A number of exactly sixteen lower-case hex digits.
+/// Parses a number of exactly sixteen lower-case hex digits.
 pub(crate) fn parse_hex_number(text: &str) -> Option<u64> {
     let well_formed = text.len() == 16
         && text
@@ -61,56 +61,56 @@ pub(crate) fn parse_hex_number(text: &str) -> Option<u64> {
 /// A segment found on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What its name says.
+    /// Parsed file name.
     pub name: SegmentName,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its length when it was listed, preallocated zeros included.
+    /// File size in bytes when listed, preallocated zeros included.
     pub length: u64,
 }
 
-/// Why a directory is not a log.
+/// Why a directory is not a complete log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
     /// The directory cannot be read.
-    #[error("list the segments in {}", dir.display())]
+    #[error("list WAL segments in {}", dir.display())]
     List {
-        /// The directory.
+        /// Path of the directory.
         dir: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// A segment cannot be looked at.
-    #[error("look up the length of {}", file.display())]
+    /// The metadata of a segment cannot be read.
+    #[error("stat {}", file.display())]
     Stat {
-        /// The segment.
+        /// Path of the segment.
         file: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// There is no segment at all.
-    #[error("{} holds no wal segment", dir.display())]
+    /// The directory has no segment.
+    #[error("no WAL segment in {}", dir.display())]
     Empty {
-        /// The directory.
+        /// Path of the directory.
         dir: PathBuf,
     },
-    /// A segment between two others is missing, or one is there twice.
-    #[error("{} follows {before}: segment {expected:016x} is missing or doubled", file.display())]
+    /// A segment between two others is missing, or exists twice.
+    #[error("{} follows {before}: WAL segment {expected:016x} is missing or duplicate", file.display())]
     NotContiguous {
-        /// The segment behind the hole.
+        /// Path of the segment after the gap.
         file: PathBuf,
-        /// The segment in front of it.
+        /// Name of the segment before the gap.
         before: SegmentName,
-        /// The sequence number expected there.
+        /// The expected sequence number.
         expected: u64,
     },
 }
 
-/// The segments of `dir` in order, and the names of everything else in it.
+/// Lists the segments of `dir` in order, and the names of all other files.
 ///
-/// etcd leaves `N.tmp` (the segment prepared next) and `*.broken` (copies made by a repair) beside the
-/// segments and ignores what it does not know; so does this, but it tells.
+/// etcd leaves `N.tmp` (the preallocated next segment) and `*.broken` (copies made by a repair) beside the segments
+/// and ignores unknown files. This function ignores them too, but returns their names.
 pub(crate) fn list_segments(dir: &Path) -> Result<(Vec<Segment>, Vec<OsString>), ListError> {
     let read = |source| ListError::List {
         dir: dir.to_owned(),

@@ -1,7 +1,7 @@
 //! Raft snapshot files: `snap/<term>-<index>.snap`.
 //!
-//! An envelope with a checksum holds a raft snapshot, whose data is the v2 store as JSON (see
-//! [`v2store`](crate::v2store)) and whose metadata says where in the log it was taken and who was a member.
+//! An envelope with a checksum holds a raft snapshot. Its data is the v2 store as JSON (see
+//! [`v2store`](crate::v2store)); its metadata gives the position in the log and the membership.
 
 use std::fmt;
 use std::fs::File;
@@ -16,20 +16,20 @@ use crate::message;
 use crate::raft::ConfState;
 use crate::segment::{parse_hex_number, parse_hex_pair};
 
-/// The longest snapshot file that is read. It holds the v2 store only, some kilobytes since etcd 3.
+/// Largest snapshot file accepted, in bytes. It holds only the v2 store, some kilobytes since etcd 3.
 pub const MAX_SNAP_BYTES: u64 = 256 << 20;
 
-/// The name of a snapshot file; the greatest is the newest.
+/// Name of a snapshot file; the greatest is the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapName {
-    /// The term of the last entry covered.
+    /// Term of the last entry in the snapshot.
     pub term: Term,
-    /// The last entry covered.
+    /// Index of the last entry in the snapshot.
     pub index: RaftIndex,
 }
 
 impl SnapName {
-    /// Reads a file name; `None` for anything else, such as `….snap.broken` and `….snap.db`.
+    /// Parses a file name; `None` for any other file, such as `….snap.broken` and `….snap.db`.
     pub fn parse(name: &str) -> Option<Self> {
         let (term, index) = parse_hex_pair(name.strip_suffix(".snap")?)?;
         Some(Self {
@@ -45,38 +45,38 @@ impl fmt::Display for SnapName {
     }
 }
 
-/// The raft index in the name of a database received from the leader, `<index>.snap.db`.
+/// Parses the raft index in the name `<index>.snap.db` of a database received from the leader.
 pub fn parse_snap_db_index(name: &str) -> Option<RaftIndex> {
     parse_hex_number(name.strip_suffix(".snap.db")?).map(RaftIndex)
 }
 
-/// Why bytes are no snapshot file.
+/// Why bytes are not a snapshot file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapError {
-    /// The envelope is no protobuf message.
-    #[error("snapshot envelope cannot be parsed")]
+    /// The envelope is not a valid protobuf message.
+    #[error("invalid snapshot envelope")]
     Envelope {
-        /// What the parser said.
+        /// Error of the protobuf decoder.
         source: prost::DecodeError,
     },
-    /// The envelope has no data or no checksum; etcd takes such a file for empty.
-    #[error("snapshot envelope has no data or no crc")]
+    /// The envelope has no data or no checksum; etcd treats such a file as empty.
+    #[error("empty snapshot: no data or no crc")]
     Empty,
-    /// The checksum does not hold.
+    /// The checksum does not match.
     #[error("crc mismatch: stored {stored:08x}, computed {computed:08x} over {length} bytes")]
     Crc {
-        /// What the envelope says.
+        /// Checksum in the envelope.
         stored: u32,
-        /// What the bytes give.
+        /// Checksum of the data.
         computed: u32,
-        /// How many they are.
+        /// Length of the data in bytes.
         length: usize,
     },
-    /// The snapshot is no protobuf message although its checksum holds.
-    #[error("raft snapshot cannot be parsed")]
+    /// The snapshot is not a valid protobuf message although its checksum matches.
+    #[error("invalid raft snapshot message")]
     Snapshot {
-        /// What the parser said.
+        /// Error of the protobuf decoder.
         source: prost::DecodeError,
     },
 }
@@ -85,34 +85,34 @@ pub enum SnapError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadSnapError {
-    /// It cannot be opened.
+    /// Opening the file failed.
     #[error("open {}", file.display())]
     Open {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// It cannot be read.
+    /// Reading the file failed.
     #[error("read {}", file.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// It is longer than any etcd writes.
-    #[error("{} is longer than {MAX_SNAP_BYTES} bytes", file.display())]
+    /// The file exceeds [`MAX_SNAP_BYTES`].
+    #[error("{} exceeds {MAX_SNAP_BYTES} bytes", file.display())]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// Its bytes are wrong.
-    #[error("{} is damaged", file.display())]
+    /// The content is invalid.
+    #[error("raft snapshot {} is corrupt", file.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// In which way.
+        /// Why the content is invalid.
         source: SnapError,
     },
 }
@@ -120,18 +120,18 @@ pub enum ReadSnapError {
 /// A raft snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapFile {
-    /// The term of the last entry covered.
+    /// Term of the last entry in the snapshot.
     pub term: Term,
-    /// The last entry covered.
+    /// Index of the last entry in the snapshot.
     pub index: RaftIndex,
-    /// The membership at that entry.
+    /// Membership at that entry.
     pub conf_state: ConfState,
     /// The v2 store as JSON.
     pub data: Bytes,
 }
 
 impl SnapFile {
-    /// The name etcd looks for it under.
+    /// Returns the file name etcd expects.
     pub fn name(&self) -> SnapName {
         SnapName {
             term: self.term,
@@ -139,7 +139,7 @@ impl SnapFile {
         }
     }
 
-    /// Reads and checks a file.
+    /// Reads and verifies a file.
     pub fn read(path: &Path) -> Result<Self, ReadSnapError> {
         let file = || path.to_owned();
         let input = File::open(path).map_err(|source| ReadSnapError::Open {
@@ -163,7 +163,7 @@ impl SnapFile {
         })
     }
 
-    /// Checks the bytes of a file.
+    /// Decodes and verifies the bytes of a file.
     pub fn decode(bytes: Bytes) -> Result<Self, SnapError> {
         let envelope = message::SnapEnvelope::decode(bytes)
             .map_err(|source| SnapError::Envelope { source })?;
@@ -189,7 +189,7 @@ impl SnapFile {
         })
     }
 
-    /// The bytes of the file.
+    /// Encodes the file.
     pub fn encode(&self) -> Vec<u8> {
         let metadata = message::SnapshotMetadata {
             conf_state: (&self.conf_state).into(),
@@ -255,7 +255,7 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            // A checksum's varint has bits to spare, which no reader looks at.
+            // The varint of a checksum has spare bits that no reader uses.
             let read = SnapFile::decode(Bytes::from(flipped));
             assert!(
                 read.as_ref().is_ok_and(|read| *read == snap) || read.is_err(),

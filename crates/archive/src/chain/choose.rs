@@ -1,4 +1,4 @@
-//! The choice: the newest base whose way to the target has no hole, else one whose hole it may fill itself.
+//! Selects the newest base that reaches the target without a gap, else one whose gap its own content may fill.
 
 use std::cmp::Reverse;
 
@@ -10,70 +10,71 @@ use super::listing::collect_restorable;
 use super::{SnapshotChain, ChooseError, ChainRequest, ChainTarget};
 use crate::catalogue::{Catalogue, SnapshotObject};
 
-/// Picks the objects that lead to the target.
+/// Selects the objects that restore the target.
 ///
-/// The newest base wins among those that reach it without a hole; failing that, the newest that reaches
-/// it but for a hole directly behind itself. [`Target::Latest`] means the newest revision any name
-/// mentions: objects that cannot be connected are an error, not left out.
+/// The newest base that reaches the target without a gap wins. Otherwise the newest base with a gap directly after
+/// itself only. [`Target::Latest`] is the newest revision in any name: objects that cannot be connected are an
+/// error, never left out.
 ///
-/// For [`Target::Time`] the base was created at or before that moment, and the chain ends with the first delta that
-/// was not: every event up to the moment is in it, and the caller stops at the first later one. A base of the very
-/// second is the last resort: its name does not tell on which side of the moment it was made.
+/// For [`Target::Time`] the base was created at or before that time, and the chain ends with the first delta
+/// created at or after it. So it holds every event up to the time, and the caller stops at the first later one. A
+/// base created in the same second is the last resort: its name does not show on which side of the time it is.
 ///
 /// # Errors
 ///
-/// A [`ChooseError`] that says what is missing and what can be had instead.
+/// [`ChooseError`] names what is missing and what can be restored instead.
 pub fn choose(catalogue: &Catalogue, request: &ChainRequest) -> Result<SnapshotChain, ChooseError> {
     let deltas = Deltas::new(&catalogue.deltas, &request.excluded);
     let bases = usable_bases(catalogue, request)?;
     let starts = bases.iter().map(|base| base.name.sort_key()).collect();
-    let quest = ChainSelector::new(catalogue, request, &deltas, starts);
+    let selector = ChainSelector::new(catalogue, request, &deltas, starts);
     let mut candidates: Vec<&SnapshotObject> = bases
         .iter()
         .copied()
-        .filter(|b| quest.can_start_from(b))
+        .filter(|b| selector.can_start_from(b))
         .collect();
-    candidates.sort_by_key(|b| quest.can_exceed_target(b)); // stable: else newest first
+    candidates.sort_by_key(|b| selector.can_exceed_target(b)); // stable sort: newest first within each group
 
-    let mut noted: Option<SnapshotChain> = None;
+    let mut with_gap: Option<SnapshotChain> = None;
     for base in &candidates {
-        let walk = deltas.walk(base.name.sort_key(), quest.goal, FirstGapPolicy::Skip);
+        let walk = deltas.walk(base.name.sort_key(), selector.goal, FirstGapPolicy::Skip);
         if !matches!(walk.outcome, WalkOutcome::Reached) {
             continue;
         }
-        let holed = walk.first_gap.is_some();
-        let chain = quest.build_chain(&deltas, base, base.name.last, &walk);
-        if !holed {
+        let has_gap = walk.first_gap.is_some();
+        let chain = selector.build_chain(&deltas, base, base.name.last, &walk);
+        if !has_gap {
             return Ok(chain);
         }
-        noted = noted.or(Some(chain));
+        with_gap = with_gap.or(Some(chain));
     }
-    if let Some(chain) = noted {
+    if let Some(chain) = with_gap {
         return Ok(chain);
     }
+    // No base reaches the target: report the gap of the base that gets furthest.
     let walks = candidates.iter().map(|base| {
         (
             *base,
-            deltas.walk(base.name.sort_key(), quest.goal, FirstGapPolicy::Stop),
+            deltas.walk(base.name.sort_key(), selector.goal, FirstGapPolicy::Stop),
         )
     });
-    // The first of equals is the newest base: `max_by_key` alone would keep the last.
+    // On equal reach prefer the newest base: `max_by_key` alone would keep the last one.
     match walks
         .enumerate()
         .max_by_key(|(age, (_, walk))| (walk.reached, Reverse(*age)))
     {
-        Some((_, (base, walk))) => Err(quest.incomplete_error(base, &walk)),
-        None => Err(quest.unreachable_error()),
+        Some((_, (base, walk))) => Err(selector.incomplete_error(base, &walk)),
+        None => Err(selector.unreachable_error()),
     }
 }
 
-/// Picks the deltas behind a base that has been read and is known to hold everything up to `holds`.
+/// Selects the deltas after a base that was read and holds every revision up to `holds`.
 ///
-/// Decides what [`choose`] had to leave open in [`Chain::gap_after_base`]: a hole here is an error.
+/// Resolves [`Chain::gap_after_base`], which [`choose`] leaves open: here every gap is an error.
 ///
 /// # Errors
 ///
-/// As [`choose`], and [`ChooseError::BasePastTarget`] when the base is already past the revision asked for.
+/// As [`choose`], and [`ChooseError::BasePastTarget`] when the base is newer than the requested revision.
 pub fn choose_deltas(
     catalogue: &Catalogue,
     base: &SnapshotObject,
@@ -82,7 +83,7 @@ pub fn choose_deltas(
 ) -> Result<SnapshotChain, ChooseError> {
     let deltas = Deltas::new(&catalogue.deltas, &request.excluded);
     let starts = vec![(holds, base.name.created)];
-    let quest = ChainSelector::new(catalogue, request, &deltas, starts);
+    let selector = ChainSelector::new(catalogue, request, &deltas, starts);
     if let ChainTarget::Revision(wanted) = request.target
         && holds > wanted
     {
@@ -92,14 +93,14 @@ pub fn choose_deltas(
             wanted,
         });
     }
-    let walk = deltas.walk((holds, base.name.created), quest.goal, FirstGapPolicy::Stop);
+    let walk = deltas.walk((holds, base.name.created), selector.goal, FirstGapPolicy::Stop);
     match walk.outcome {
-        WalkOutcome::Reached => Ok(quest.build_chain(&deltas, base, holds, &walk)),
-        WalkOutcome::Gap(_) | WalkOutcome::Exhausted => Err(quest.incomplete_error(base, &walk)),
+        WalkOutcome::Reached => Ok(selector.build_chain(&deltas, base, holds, &walk)),
+        WalkOutcome::Gap(_) | WalkOutcome::Exhausted => Err(selector.incomplete_error(base, &walk)),
     }
 }
 
-/// The bases that may be used, newest first.
+/// The usable bases, newest first.
 fn usable_bases<'a>(catalogue: &'a Catalogue, request: &ChainRequest) -> Result<Vec<&'a SnapshotObject>, ChooseError> {
     let is_usable = |o: &&SnapshotObject| !request.excluded.contains(&o.key);
     if let Some(name) = &request.base {
@@ -130,12 +131,12 @@ fn usable_bases<'a>(catalogue: &'a Catalogue, request: &ChainRequest) -> Result<
     }
 }
 
-/// A target made concrete for one catalogue.
+/// The target of a request, resolved for one catalogue.
 struct ChainSelector<'a> {
     catalogue: &'a Catalogue,
     request: &'a ChainRequest,
     goal: Goal,
-    /// Revision and creation time of each base in question.
+    /// Revision and creation time of each candidate base.
     starts: Vec<(Revision, i64)>,
 }
 
@@ -158,7 +159,7 @@ impl<'a> ChainSelector<'a> {
                 Goal::Revision(newest.unwrap_or_default())
             }
             ChainTarget::Time(moment) => {
-                // Whatever was stored before the moment happened before it.
+                // An object created before the target time holds only events from before it.
                 let earlier = objects.filter(|o| o.name.created_at() < moment);
                 let at_least = earlier.map(|o| o.name.last).max().unwrap_or_default();
                 Goal::Created {
@@ -175,7 +176,7 @@ impl<'a> ChainSelector<'a> {
         }
     }
 
-    /// Whether the names allow this base for the target.
+    /// Returns true when, by its name, the base is not newer than the target.
     fn can_start_from(&self, base: &SnapshotObject) -> bool {
         match self.request.target {
             ChainTarget::Latest => true,
@@ -184,7 +185,7 @@ impl<'a> ChainSelector<'a> {
         }
     }
 
-    /// Whether the base may hold what happened after the moment asked for, in the same second.
+    /// Returns true when the base may hold events after the target time, because both are in the same second.
     fn can_exceed_target(&self, base: &SnapshotObject) -> bool {
         match self.request.target {
             ChainTarget::Time(moment) => base.name.created >= moment.as_second(),
@@ -212,7 +213,7 @@ impl<'a> ChainSelector<'a> {
         }
     }
 
-    /// Why a walk that did not reach its goal is not enough.
+    /// The error for a walk that did not reach its goal.
     fn incomplete_error(&self, base: &SnapshotObject, walk: &DeltaWalk<'_>) -> ChooseError {
         let before = match walk.outcome {
             WalkOutcome::Gap(delta) => Some((delta, delta.name.start.previous())),
@@ -231,7 +232,7 @@ impl<'a> ChainSelector<'a> {
         }
     }
 
-    /// The nearest usable base past `reached` that the target would have to include.
+    /// The next usable base after `reached` and not after the target: its revisions are known to exist.
     fn find_next_base(&self, reached: Revision) -> Option<(&'a SnapshotObject, Revision)> {
         let wanted = match self.goal {
             Goal::Revision(wanted) => wanted,
@@ -244,7 +245,7 @@ impl<'a> ChainSelector<'a> {
         ahead.map(|o| (o, o.name.last))
     }
 
-    /// The target lies before, behind or beside everything the usable objects give.
+    /// The error for a target outside everything that can be restored.
     fn unreachable_error(&self) -> ChooseError {
         let reach = collect_restorable(self.catalogue, &self.starts, &self.request.excluded);
         match self.request.target {
@@ -261,7 +262,7 @@ impl<'a> ChainSelector<'a> {
     }
 }
 
-/// Unix seconds of the moment, rounded up.
+/// Unix seconds of the time, rounded up: names carry whole seconds.
 fn ceil_to_second(moment: Timestamp) -> i64 {
     let second = moment.as_second();
     if moment.subsec_nanosecond() > 0 {

@@ -1,4 +1,4 @@
-//! Walking from a revision forward over deltas: the fewest that cover the way, and where it breaks.
+//! Covers a range of revisions with the fewest deltas, and finds where the cover has a gap.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +10,26 @@ use crate::catalogue::SnapshotObject;
 /// The usable deltas, sorted by first revision.
 pub(super) struct Deltas<'a>(Vec<&'a SnapshotObject>);
 
-/// Where a walk is to end.
+/// Where a walk ends.
 #[derive(Clone, Copy)]
 pub(super) enum Goal {
     /// At this revision.
     Revision(Revision),
-    /// At this revision, with the last object not created before this second: what follows it is later.
+    /// At this revision, and with a last object created at or after this second: later objects hold later events.
     Created {
-        /// Every revision up to here is known to be older than the moment.
+        /// Revisions up to here are known to be older than the target time.
         at_least: Revision,
         /// Unix seconds, rounded up.
         since: i64,
     },
-    /// Where the deltas end.
+    /// At the end of the deltas.
     Everything,
 }
 
-/// What a hole directly at the beginning of a walk means.
+/// How to treat a gap directly at the start of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FirstGapPolicy {
-    /// The base may fill it: note it and go on behind it.
+    /// The base may fill it: record it and continue after it.
     Skip,
     /// The walk ends there.
     Stop,
@@ -37,30 +37,29 @@ pub(super) enum FirstGapPolicy {
 
 /// How a walk ended.
 pub(super) enum WalkOutcome<'a> {
-    /// At its goal.
+    /// The goal is reached.
     Reached,
-    /// Before revisions no delta holds; the delta behind them is given.
+    /// At a gap; carries the delta after it.
     Gap(&'a SnapshotObject),
-    /// No delta goes further.
+    /// No delta reaches further.
     Exhausted,
 }
 
-/// A walk from a revision forward.
+/// Result of covering a range from a revision forward.
 pub(super) struct DeltaWalk<'a> {
-    /// Deltas in the order to apply, each with the revision that was reached before it.
+    /// Deltas in the order to apply, each with the revision reached before it.
     pub(super) picked: Vec<(Revision, &'a SnapshotObject)>,
     /// The last revision reached.
     pub(super) reached: Revision,
-    /// Noted with [`FirstGapPolicy::Note`].
+    /// First and last revision of the gap recorded with [`FirstGapPolicy::Note`].
     pub(super) first_gap: Option<(Revision, Revision)>,
-    /// How it ended.
     pub(super) outcome: WalkOutcome<'a>,
 }
 
 impl Goal {
     fn is_met(self, reached: Revision, last_created: i64) -> bool {
         match self {
-            Self::Revision(wanted) => reached >= wanted,
+            Self::Revision(target) => reached >= target,
             Self::Created { at_least, since } => reached >= at_least && last_created >= since,
             Self::Everything => false,
         }
@@ -115,14 +114,15 @@ impl<'a> Deltas<'a> {
                     break;
                 }
                 (_, Some(&next)) => {
+                    // Only the base can be newer than its name; a gap between two deltas is always missing data.
                     let at_base = walk.picked.is_empty() && walk.first_gap.is_none();
                     if !at_base || first_gap == FirstGapPolicy::Stop {
                         walk.outcome = WalkOutcome::Gap(next);
                         break;
                     }
                     let before = next.name.start.previous();
-                    let to = if let Goal::Revision(wanted) = goal {
-                        before.min(wanted)
+                    let to = if let Goal::Revision(target) = goal {
+                        before.min(target)
                     } else {
                         before
                     };
@@ -134,7 +134,7 @@ impl<'a> Deltas<'a> {
         walk
     }
 
-    /// The picked deltas with everything that could replace each. `until` is what the last one is needed for.
+    /// The picked deltas, each with all deltas that could replace it. `until` is the revision the last one must reach.
     pub(super) fn build_links(&self, picked: &[(Revision, &'a SnapshotObject)], until: Revision) -> Vec<Link> {
         let following = picked
             .iter()

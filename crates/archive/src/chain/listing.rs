@@ -1,4 +1,4 @@
-//! Chains as a person reads them: each base with what follows it, the gaps, the sizes, what can be had.
+//! Chains for display: each base with its deltas, gaps, sizes and restorable range.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +17,9 @@ pub struct RevisionGap {
     pub from: Revision,
     /// Last missing revision.
     pub to: Revision,
-    /// The object before it.
+    /// Object before the gap.
     pub after: SnapshotName,
-    /// The object behind it.
+    /// Object after the gap.
     pub before: SnapshotName,
 }
 
@@ -28,22 +28,21 @@ pub struct RevisionGap {
 pub struct ChainInfo {
     /// The full snapshot; `None` for deltas older than every base.
     pub base: Option<SnapshotObject>,
-    /// The deltas that sort behind this base and before the next.
+    /// The deltas that sort after this base and before the next.
     pub deltas: Vec<SnapshotObject>,
-    /// First and last revision a name of this chain mentions (a base counts with its last).
+    /// First and last revision in the names of this chain (a base counts with its last).
     pub revisions: (Revision, Revision),
     /// First and last creation time.
     pub times: (Timestamp, Timestamp),
-    /// Revisions missing inside. One directly after the base may be filled by the base itself.
+    /// Gaps inside the chain. The base itself may fill one directly after it.
     pub gaps: Vec<RevisionGap>,
-    /// Bytes stored.
+    /// Sum of the object sizes in bytes, as stored.
     pub bytes: u64,
-    /// The last revision reachable from this base without a gap, by the deltas of all chains;
-    /// `None` without a base.
+    /// Last revision reachable from this base without a gap, using the deltas of all chains; `None` without a base.
     pub last_reachable: Option<Revision>,
 }
 
-/// Every chain of a catalogue, oldest first.
+/// Returns all chains of a catalogue, oldest first.
 ///
 /// A delta belongs to the newest base that sorts before it by (last revision, creation time).
 pub fn list_chains(catalogue: &Catalogue) -> Vec<ChainInfo> {
@@ -65,7 +64,7 @@ pub fn list_chains(catalogue: &Catalogue) -> Vec<ChainInfo> {
     result
 }
 
-/// The revisions that can be restored, judged by names.
+/// Returns the restorable revisions, judged by names.
 pub fn restorable_revisions(catalogue: &Catalogue) -> Ranges<Revision> {
     let starts: Vec<_> = catalogue
         .fulls
@@ -75,13 +74,13 @@ pub fn restorable_revisions(catalogue: &Catalogue) -> Ranges<Revision> {
     collect_restorable(catalogue, &starts, &BTreeSet::new()).revisions
 }
 
-/// What a set of bases gives together.
+/// Union of the ranges restorable from a set of bases.
 pub(super) struct RestorableRanges {
     pub(super) revisions: Ranges<Revision>,
     pub(super) times: Ranges<Timestamp>,
 }
 
-/// Follows each base (its revision and creation time) to where its deltas end, and merges the ways.
+/// Follows each base (its revision and creation time) to the end of its deltas and merges the ranges.
 pub(super) fn collect_restorable(
     catalogue: &Catalogue,
     starts: &[(Revision, i64)],
@@ -93,7 +92,7 @@ pub(super) fn collect_restorable(
     for &(revision, created) in starts {
         let walk = deltas.walk((revision, created), Goal::Everything, FirstGapPolicy::Stop);
         revisions.push((revision, walk.reached));
-        // A compacted base may be younger than all that follows it; then no moment is proven by it.
+        // A compacted base may be created after the deltas that follow it; then it proves no time range.
         let latest = walk
             .picked
             .last()
@@ -112,7 +111,7 @@ pub(super) fn collect_restorable(
     }
 }
 
-/// Joins ranges that overlap, or that begin no later than `adjoining` the end of another.
+/// Merges ranges that overlap, or that start no later than `adjoining` the end of another.
 fn merge_ranges<T: Copy + Ord>(mut ranges: Vec<(T, T)>, adjoining: impl Fn(T) -> T) -> Vec<(T, T)> {
     ranges.sort_unstable();
     let mut result: Vec<(T, T)> = Vec::new();

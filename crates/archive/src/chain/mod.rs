@@ -1,12 +1,12 @@
-//! Which objects lead to a wanted state: one base, then the deltas that carry it forward.
+//! Selects the objects that restore a target state: one base, then the deltas that follow it.
 //!
 //! ```text
 //! catalogue + target ─► bases, newest first ─► cover by deltas ─► Chain
-//!                                                   └ hole ─► refusal that names it
+//!                                                   └ gap ─► error that names it
 //! ```
 //!
-//! Everything here is a pure function of names. Names promise: a delta holds its whole range, a base holds
-//! at least its revision (it may be newer, see [`Chain::gap_after_base`]). Reading the objects proves it.
+//! All functions here are pure and use object names only. By its name, a delta holds its whole range, and a base
+//! holds at least its revision (it may be newer, see [`Chain::gap_after_base`]). Only reading the objects proves it.
 
 mod choose;
 mod cover;
@@ -24,30 +24,30 @@ pub use listing::{ChainInfo, RevisionGap, list_chains, restorable_revisions};
 use crate::catalogue::SnapshotObject;
 use crate::name::SnapshotName;
 
-/// The state asked for.
+/// State to restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainTarget {
-    /// The newest state there is.
+    /// The newest state in the backup.
     Latest,
-    /// The state right after this revision was written.
+    /// The state right after this revision was committed.
     Revision(Revision),
-    /// The state at this moment: the caller applies events until the first one later than it.
+    /// The state at this time: the caller applies events until the first one that is later.
     Time(Timestamp),
 }
 
-/// What to choose for.
+/// Input of a selection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainRequest {
-    /// The state asked for.
+    /// State to restore.
     pub target: ChainTarget,
-    /// Start from this full snapshot and no other.
+    /// Use only this full snapshot as base; `None` allows every one.
     pub base: Option<SnapshotName>,
-    /// Keys of objects that must not be used: found damaged, or too new once read.
+    /// Keys of objects to skip: damaged, or newer than the target once read.
     pub excluded: BTreeSet<String>,
 }
 
 impl ChainRequest {
-    /// Asks for a state, from whichever base is best.
+    /// Requests a target with any base and no object skipped.
     pub fn new(target: ChainTarget) -> Self {
         Self {
             target,
@@ -57,38 +57,38 @@ impl ChainRequest {
     }
 }
 
-/// A delta of a chain, and what could stand in for it.
+/// A delta of a chain, with its replacements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The delta to apply.
     pub object: SnapshotObject,
-    /// Other deltas that cover what this one is needed for, best first.
+    /// Other deltas that cover the same needed range, best first.
     pub alternates: Vec<SnapshotObject>,
 }
 
-/// The objects that lead to a target, in the order to apply them.
+/// The objects that restore a target, in the order to apply them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotChain {
-    /// The full snapshot to begin with.
+    /// The full snapshot to restore first.
     pub base: SnapshotObject,
-    /// As few deltas as cover the way, oldest first. Neighbours may overlap: an event whose revision
-    /// is already present is skipped.
+    /// The fewest deltas that cover the range, oldest first. Neighbours may overlap: the caller skips events whose
+    /// revision is already applied.
     pub deltas: Vec<Link>,
-    /// The last revision the names promise; for [`Target::Revision`] at least the one asked for.
+    /// Last revision according to the names; for [`Target::Revision`] at least the requested one.
     pub last_revision: Revision,
-    /// Revisions (first, last) that no delta holds directly after the base. The base may hold them,
-    /// since its content can be newer than its name: read it, then ask [`choose_deltas`].
+    /// Revisions (first, last) directly after the base that no delta holds. The base may hold them, since its
+    /// content can be newer than its name: read it, then call [`choose_deltas`].
     pub gap_after_base: Option<(Revision, Revision)>,
 }
 
-/// Ranges of revisions or of moments, ends included, in order and apart from each other.
+/// Ranges of revisions or times, both ends included, sorted and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges<T>(pub Vec<(T, T)>);
 
 impl<T: fmt::Display> fmt::Display for Ranges<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("nothing");
+            return f.write_str("none");
         }
         for (position, (from, to)) in self.0.iter().enumerate() {
             let comma = if position == 0 { "" } else { ", " };
@@ -98,70 +98,70 @@ impl<T: fmt::Display> fmt::Display for Ranges<T> {
     }
 }
 
-/// Why no chain can be given.
+/// Why no chain reaches the target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChooseError {
     /// The prefix holds no snapshot.
-    #[error("there is no snapshot to choose from")]
+    #[error("no snapshot found")]
     NoSnapshots,
-    /// There are deltas, but no full snapshot they could be applied to.
+    /// There are deltas, but no usable full snapshot to apply them to.
     #[error(
-        "{deltas} deltas up to revision {newest} are there, but no full snapshot to begin with"
+        "no full snapshot to start from; found {deltas} deltas up to revision {newest}"
     )]
     NoBase {
-        /// Number of deltas found.
+        /// Number of deltas.
         deltas: usize,
-        /// The last revision they hold.
+        /// Last revision of the deltas.
         newest: Revision,
     },
-    /// The base asked for is not in the catalogue, is excluded, or is no full snapshot.
-    #[error("{name} is not among the usable full snapshots")]
+    /// The requested base is not in the catalogue, is skipped, or is not a full snapshot.
+    #[error("full snapshot {name} not found or not usable")]
     BaseNotFound {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The base asked for is already past the target.
-    #[error("{base} holds revision {holds}, already past {wanted}")]
+    /// The base is newer than the target.
+    #[error("base {base} holds revision {holds}, newer than the target revision {wanted}")]
     BasePastTarget {
-        /// The base.
+        /// Name of the base.
         base: String,
-        /// What it holds, at least.
+        /// Revision the base holds at least.
         holds: Revision,
-        /// What was asked for.
+        /// The requested target.
         wanted: Revision,
     },
-    /// Revisions are missing on the way.
+    /// Revisions are missing between the base and the target.
     #[error(
         "revisions {from} to {to} are missing between {after} and {before}; \
-         the newest revision that can be restored before them is {newest_restorable}"
+         newest restorable revision before the gap: {newest_restorable}"
     )]
     MissingRevisions {
         /// First missing revision.
         from: Revision,
         /// Last missing revision.
         to: Revision,
-        /// The object before the hole.
+        /// Name of the object before the gap.
         after: String,
-        /// The object behind the hole.
+        /// Name of the object after the gap.
         before: String,
-        /// The newest revision before the hole.
+        /// Newest revision before the gap.
         newest_restorable: Revision,
     },
-    /// The revision asked for is held by no chain.
-    #[error("revision {wanted} is in no chain; restorable: {restorable}")]
+    /// No chain holds the requested revision.
+    #[error("revision {wanted} is not restorable; restorable revisions: {restorable}")]
     RevisionUnreachable {
-        /// What was asked for.
+        /// The requested target.
         wanted: Revision,
-        /// What can be had.
+        /// What can be restored instead.
         restorable: Ranges<Revision>,
     },
-    /// The moment asked for is covered by no chain.
-    #[error("the state at {wanted} is in no chain; restorable: {restorable}")]
+    /// No chain covers the requested time.
+    #[error("the state at {wanted} is not restorable; restorable times: {restorable}")]
     TimeUnreachable {
-        /// What was asked for.
+        /// The requested target.
         wanted: Timestamp,
-        /// What can be had.
+        /// What can be restored instead.
         restorable: Ranges<Timestamp>,
     },
 }

@@ -3,7 +3,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::catalogue::{Catalogue, ListedObject};
 
-/// `F<last>@<created>` is a full, `D<start>-<last>@<created>` a delta; each weighs ten bytes.
+/// `F<last>@<created>` is a full, `D<start>-<last>@<created>` a delta; each is ten bytes long.
 fn catalogue(objects: &str) -> Catalogue {
     let listed = objects.split_whitespace().map(|object| ListedObject {
         key: format!("p/v2/{}", snapshot_name(object)),
@@ -24,10 +24,10 @@ fn snapshot_name(object: &str) -> String {
     }
 }
 
-/// The chain in the same short form, with `?<from>-<to>` for a hole behind the base.
+/// The chain in the same short form, with `?<from>-<to>` for a gap after the base.
 fn format_chain(chain: &SnapshotChain) -> String {
     let base = format!("F{}@{}", chain.base.name.last, chain.base.name.created);
-    let hole = chain
+    let gap = chain
         .gap_after_base
         .map(|(from, to)| format!("?{from}-{to}"));
     let links = chain.deltas.iter().map(|link| {
@@ -40,7 +40,7 @@ fn format_chain(chain: &SnapshotChain) -> String {
         format!("D{start}-{last}@{created}")
     });
     std::iter::once(base)
-        .chain(hole)
+        .chain(gap)
         .chain(links)
         .collect::<Vec<_>>()
         .join(" ")
@@ -124,7 +124,7 @@ fn a_hole_between_deltas_is_named_and_never_stopped_before() {
     assert_eq!(
         choose_error(holed, ChainTarget::Latest),
         "revisions 201 to 300 are missing between Incr-00000101-00000200-20.gz and \
-         Incr-00000301-00000400-40.gz; the newest revision that can be restored before them is 200"
+         Incr-00000301-00000400-40.gz; newest restorable revision before the gap: 200"
     );
     assert_eq!(choose_and_format(holed, revision_target(150)), "F100@10 D101-200@20");
     assert_eq!(choose_and_format(holed, revision_target(200)), "F100@10 D101-200@20");
@@ -184,7 +184,7 @@ fn a_hole_right_behind_a_base_is_left_open_until_the_base_was_read() {
     assert_eq!(
         error.to_string(),
         "revisions 111 to 120 are missing between Full-00000000-00000100-10.gz and \
-         Incr-00000121-00000200-20.gz; the newest revision that can be restored before them is 110"
+         Incr-00000121-00000200-20.gz; newest restorable revision before the gap: 110"
     );
 }
 
@@ -240,7 +240,7 @@ fn a_revision_nothing_holds_is_refused_with_what_can_be_had() {
     for wanted in [99, 601] {
         assert_eq!(
             choose_error(objects, revision_target(wanted)),
-            format!("revision {wanted} is in no chain; restorable: 100 to 200, 500 to 600")
+            format!("revision {wanted} is not restorable; restorable revisions: 100 to 200, 500 to 600")
         );
     }
 }
@@ -313,11 +313,11 @@ fn an_object_found_damaged_is_worked_around() {
 fn deltas_alone_and_nothing_at_all_are_told_apart() {
     assert_eq!(
         choose_error("D101-200@20 D201-300@30", ChainTarget::Latest),
-        "2 deltas up to revision 300 are there, but no full snapshot to begin with"
+        "no full snapshot to start from; found 2 deltas up to revision 300"
     );
     assert_eq!(
         choose_error("", ChainTarget::Latest),
-        "there is no snapshot to choose from"
+        "no snapshot found"
     );
 }
 
@@ -349,7 +349,7 @@ fn a_base_of_the_very_second_is_taken_only_when_no_earlier_one_leads_there() {
 
 #[test]
 fn a_late_writer_does_not_hide_an_event_before_the_moment() {
-    // The slow writer stored 101 to 150 at 40; another had 151 to 200 stored by 20 already.
+    // The slow writer stored 101 to 150 at 40; another one stored 151 to 200 at 20.
     let objects = "F100@10 D101-150@40 D151-200@20 D201-300@50";
     assert_eq!(
         choose_and_format(objects, time_target(30)),
@@ -366,7 +366,7 @@ fn a_moment_outside_is_refused_with_the_moments_that_can_be_had() {
         assert_eq!(
             error,
             format!(
-                "the state at {wanted} is in no chain; restorable: 1970-01-01T00:00:10Z to \
+                "the state at {wanted} is not restorable; restorable times: 1970-01-01T00:00:10Z to \
                  1970-01-01T00:00:20Z, 1970-01-01T00:00:50Z to 1970-01-01T00:01:00Z"
             )
         );
@@ -389,7 +389,7 @@ fn a_moment_after_the_last_delta_is_not_guessed_at() {
     let compacted = "F100@10 D101-200@20 D201-300@30 F200@50";
     assert!(
         choose_error(compacted, time_target(40))
-            .ends_with("restorable: 1970-01-01T00:00:10Z to 1970-01-01T00:00:30Z")
+            .ends_with("restorable times: 1970-01-01T00:00:10Z to 1970-01-01T00:00:30Z")
     );
     assert_eq!(choose_and_format(compacted, time_target(30)), "F100@10 D101-200@20 D201-300@30");
     let later = "F100@10 D101-200@20 D201-300@30 F200@50 D301-400@60";
@@ -454,5 +454,5 @@ fn what_can_be_restored_is_the_union_of_all_chains() {
         "F100@10 D101-200@20 F201@21 D301-400@40 F500@50",
     ));
     assert_eq!(found.to_string(), "100 to 201, 500 to 500");
-    assert_eq!(restorable_revisions(&Catalogue::default()).to_string(), "nothing");
+    assert_eq!(restorable_revisions(&Catalogue::default()).to_string(), "none");
 }

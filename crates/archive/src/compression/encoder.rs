@@ -1,4 +1,4 @@
-//! Compressing: gzip as a row of members on several threads, the others as one stream.
+//! Compression: gzip as a sequence of members on several threads, other codecs as one stream.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -10,22 +10,22 @@ use super::lzw::LzwWriter;
 use super::member::{self, CONTENT_LEN};
 use super::{Compression, OpenStreamError, StreamError};
 
-/// How hard to try to make the object small.
+/// Trade-off between speed and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompressionEffort {
-    /// As fast as it goes.
+    /// Fastest level.
     Fast,
-    /// About the size the peer's default level gives.
+    /// About the size that the default level of etcd-backup-restore gives.
     #[default]
     Balanced,
 }
 
-/// How to compress.
+/// Options of an [`Encoder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncoderOptions {
-    /// Threads that compress; gzip only. With one, the caller's own thread does it.
+    /// Number of compressing threads, used by gzip only. With one, the caller's thread compresses.
     pub threads: NonZeroUsize,
-    /// Speed against size.
+    /// Trade-off between speed and size.
     pub effort: CompressionEffort,
 }
 
@@ -38,8 +38,8 @@ impl Default for EncoderOptions {
     }
 }
 
-/// A compressing writer. [`Encoder::finish`] completes the stream; dropping it instead leaves an object no
-/// decoder accepts, except for [`Compression::None`], which has no end of its own.
+/// A compressing writer. [`Encoder::finish`] completes the stream. Without it, decoders reject the object, except
+/// for [`Compression::None`], which has no end marker.
 pub struct StreamEncoder<W: Write>(CodecWriter<W>);
 
 enum CodecWriter<W: Write> {
@@ -55,7 +55,7 @@ impl<W: Write> StreamEncoder<W> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] for a compression that is not known, or when the codec or a thread cannot be set up.
+    /// [`OpenError`] for an unknown compression, or when the codec or a thread cannot be started.
     pub fn new(
         compression: &Compression,
         sink: W,
@@ -88,7 +88,7 @@ impl<W: Write> StreamEncoder<W> {
         Ok(Self(inner))
     }
 
-    /// Where the compressed bytes go; some are still being gathered.
+    /// Returns the sink. Some compressed bytes may still be buffered.
     pub fn get_ref(&self) -> &W {
         match &self.0 {
             CodecWriter::Plain(sink) => sink,
@@ -99,7 +99,7 @@ impl<W: Write> StreamEncoder<W> {
         }
     }
 
-    /// Completes the stream and gives the sink back. The sink is not flushed.
+    /// Completes the stream and returns the sink, which is not flushed.
     pub fn finish(self) -> io::Result<W> {
         match self.0 {
             CodecWriter::Plain(sink) => Ok(sink),
@@ -122,7 +122,7 @@ impl<W: Write> Write for StreamEncoder<W> {
         }
     }
 
-    /// Passes on what is already compressed; what is being gathered stays until there is enough of it.
+    /// Flushes bytes already compressed. Buffered input stays until it fills a member or block.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.0 {
             CodecWriter::Plain(sink) => sink.flush(),
@@ -147,14 +147,14 @@ fn open_zstd_encoder<W: Write>(
     Ok(encoder)
 }
 
-/// Content on its way to becoming a member; both buffers are used again.
+/// Content to be compressed into a member; both buffers are reused.
 #[derive(Default)]
 struct DeflateJob {
     content: Vec<u8>,
     member: Vec<u8>,
 }
 
-/// Cuts the input into pieces and writes each as a gzip member that carries its length.
+/// Splits the input into pieces and writes each as a gzip member that carries its length.
 struct GzipWriter<W> {
     sink: W,
     workers: WorkerPool<DeflateJob, DeflateJob>,
@@ -183,7 +183,7 @@ impl<W: Write> GzipWriter<W> {
         })
     }
 
-    /// Hands the gathered content to the lanes, making room first.
+    /// Submits the buffered content to the workers, waiting for room first.
     fn dispatch(&mut self) -> io::Result<()> {
         while !self.workers.has_room() {
             self.write_oldest()?;
@@ -194,7 +194,7 @@ impl<W: Write> GzipWriter<W> {
         self.workers.submit(piece).map_err(worker_stopped_error)
     }
 
-    /// Writes the oldest member owed; `false` when none is.
+    /// Writes the oldest pending member; `false` when none is pending.
     fn write_oldest(&mut self) -> io::Result<bool> {
         let Some(piece) = self.workers.receive().map_err(worker_stopped_error)? else {
             return Ok(false);
@@ -218,7 +218,7 @@ impl<W: Write> GzipWriter<W> {
         if !self.current.content.is_empty() {
             self.dispatch()?;
         }
-        self.dispatch()?; // the empty member that ends the row
+        self.dispatch()?; // the empty member that marks the end
         while self.write_oldest()? {}
         Ok(self.sink)
     }

@@ -1,8 +1,8 @@
-//! Gzip: a row of our own members on several threads, anything else as one stream.
+//! Gzip decoding: members with a length on several threads, any other gzip as one stream.
 //!
 //! ```text
-//! source ─► 20 bytes ─┬ ours ─► member bytes ─► lanes ─► content, in order
-//!                     └ not ours, or too long ─► ordinary gzip from here to the end
+//! source ─► 20 bytes ─┬ sized ─► member bytes ─► lanes ─► content, in order
+//!                     └ not sized, or too long ─► ordinary gzip from here to the end
 //! ```
 
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -15,25 +15,25 @@ use super::lanes::{WorkerPanicked, WorkerPool};
 use super::member::{self, InvalidMember, HEADER_LEN};
 use super::{Compression, READ_AHEAD, StreamError};
 
-/// A source with the bytes that were looked at put back in front.
+/// A source with its already read header put back in front.
 type Replayed<R> = Chain<Cursor<Vec<u8>>, R>;
 
-/// Looks at the first member and picks the way to read.
+/// Reads the first header and picks the decoder.
 pub(super) fn open<R: Read + Send + 'static>(
     mut source: R,
     threads: NonZeroUsize,
 ) -> io::Result<Box<dyn Read + Send>> {
     let start = read_header(&mut source)?;
-    let ours = start.first_chunk().and_then(member::parse_member_size).is_some();
+    let is_sized = start.first_chunk().and_then(member::parse_member_size).is_some();
     let source = Cursor::new(start).chain(source);
-    if ours {
+    if is_sized {
         Ok(Box::new(MemberReader::new(source, threads)?))
     } else {
         Ok(Box::new(GzipReader::new(source, 0)))
     }
 }
 
-/// Up to one header; shorter only where the source ends.
+/// Reads one header; shorter only at the end of the source.
 fn read_header(source: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::with_capacity(HEADER_LEN);
     let limit = u64::try_from(HEADER_LEN).unwrap_or(u64::MAX);
@@ -41,11 +41,11 @@ fn read_header(source: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Ordinary gzip of any number of members, whose damage is told as a [`StreamError`].
+/// Ordinary gzip of any number of members. Reports corruption as a [`StreamError`].
 struct GzipReader<R: Read>(MultiGzDecoder<BufReader<CountingReader<R>>>);
 
 impl<R: Read> GzipReader<R> {
-    /// `offset` is what lies before `source` in the whole input.
+    /// `offset` is the position of `source` in the whole input.
     fn new(source: R, offset: u64) -> Self {
         let counted = CountingReader {
             source,
@@ -63,6 +63,7 @@ impl<R: Read> Read for GzipReader<R> {
         self.0.read(out).map_err(|error| {
             let buffered = self.0.get_ref().buffer().len() as u64;
             let counted = self.0.get_ref().get_ref();
+            // An error of the store is retryable and must not be reported as a corrupt object.
             if counted.source_failed || error.kind() == io::ErrorKind::Interrupted {
                 return error;
             }
@@ -83,7 +84,7 @@ impl<R: Read> Read for GzipReader<R> {
     }
 }
 
-/// Counts what was read, and tells the source's own errors from the codec's.
+/// Counts bytes read, and separates errors of the source from errors of the codec.
 struct CountingReader<R> {
     source: R,
     offset: u64,
@@ -101,7 +102,7 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// A member on its way: compressed bytes in, content out; both buffers are used again.
+/// A member to be inflated into content; both buffers are reused.
 struct InflateJob {
     member: Vec<u8>,
     content: Vec<u8>,
@@ -118,35 +119,35 @@ impl InflateJob {
     }
 }
 
-/// What follows the members already given to the lanes.
+/// What follows the members already submitted to the workers.
 enum RemainingInput<R: Read> {
     /// More input.
     Source(R),
     /// Ordinary gzip from here on.
     PlainGzip(Box<GzipReader<Replayed<R>>>),
-    /// An error, to be told when everything before it was handed out; `None` once it was told.
+    /// An error, returned after all content before it; `None` once returned.
     Failed(Option<io::Error>),
     /// The end.
     End,
 }
 
-/// Reads members of our own making, inflating several at once.
+/// Reads members that carry their length, inflating several in parallel.
 ///
-/// Memory: two members for each thread, compressed and inflated, of at most [`member::LIMIT`] bytes each.
+/// Memory: two members per thread, compressed and inflated, of at most [`member::LIMIT`] bytes each.
 struct MemberReader<R: Read> {
     workers: WorkerPool<InflateJob, InflateJob>,
     remaining: RemainingInput<R>,
-    /// The piece being handed out, and how much of it was.
+    /// The piece being returned to the caller, and the number of its bytes already returned.
     current: Option<InflateJob>,
     position: usize,
-    /// Buffers to use again.
+    /// Buffers to reuse.
     spare: Vec<InflateJob>,
-    /// Bytes of input behind every member given or handed out.
+    /// Input bytes of all members returned so far, and of all members submitted so far.
     read_offset: u64,
     submitted_offset: u64,
-    /// A member was bad: nothing behind it is handed out.
+    /// A member was corrupt: no content after it is returned.
     is_damaged: bool,
-    /// The last member was the empty one that ends a row.
+    /// The last member was the empty one that marks the end.
     has_end_member: bool,
 }
 
@@ -173,7 +174,7 @@ impl<R: Read> MemberReader<R> {
         })
     }
 
-    /// Gives the lanes as much as they take.
+    /// Submits members until the workers are busy.
     fn submit_members(&mut self) -> Result<(), WorkerPanicked> {
         while self.workers.has_room() {
             let RemainingInput::Source(source) = &mut self.remaining else {
@@ -220,7 +221,7 @@ impl<R: Read> MemberReader<R> {
         .into_io()
     }
 
-    /// Makes the next piece current; `false` when no member is left.
+    /// Makes the next piece current; `false` when no member is pending.
     fn advance(&mut self) -> io::Result<bool> {
         self.spare.extend(self.current.take());
         self.position = 0;
@@ -271,6 +272,7 @@ impl<R: Read> Read for MemberReader<R> {
                     let error = error.take();
                     Err(error.unwrap_or_else(|| self.damaged_error()))
                 }
+                // Without the empty end member the object was cut between two members.
                 RemainingInput::Source(_) | RemainingInput::End if self.has_end_member => Ok(0),
                 RemainingInput::Source(_) | RemainingInput::End => Err(self.truncated_error()),
             };
@@ -278,13 +280,13 @@ impl<R: Read> Read for MemberReader<R> {
     }
 }
 
-/// What stands next in the input.
+/// What comes next in the input.
 enum NextMember {
-    /// A member of ours, now in the buffer.
+    /// A member that carries its length, now in the buffer.
     Member,
-    /// Nothing.
+    /// End of input.
     End,
-    /// Something else, of which these bytes were read.
+    /// Other data; these bytes of it were read.
     Foreign(Vec<u8>),
 }
 

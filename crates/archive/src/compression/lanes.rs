@@ -1,7 +1,7 @@
-//! Work spread over threads with the order kept: job *n* runs on lane *n* mod *lanes*.
+//! Runs jobs on several threads and returns results in order: job *n* runs on lane *n* mod *lanes*.
 //!
-//! Each lane has a bounded queue in and out, so what is in flight is bounded, and results are taken round
-//! the lanes in the order the jobs were given. Dropping closes the queues and joins the threads.
+//! Each lane has bounded input and output queues, which bounds the jobs in flight. Results are taken from the lanes
+//! in turn, in the order of the jobs. Dropping closes the queues and joins the threads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,16 +9,16 @@ use std::num::NonZeroUsize;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-/// Jobs a lane may hold: one in work, one waiting, so that it never idles while the owner fetches input.
+/// Jobs per lane: one running, one queued, so that a lane stays busy while the owner reads input.
 const QUEUE_DEPTH: usize = 2;
 
 type WorkerFn<J, D> = Box<dyn FnMut(J) -> D + Send>;
 
-/// A row of workers.
+/// A set of workers.
 pub(super) enum WorkerPool<J, D> {
-    /// One worker, on the owner's own thread.
+    /// One worker, on the caller's thread.
     Inline { work: WorkerFn<J, D>, done: VecDeque<D> },
-    /// Several, each on its thread.
+    /// Several workers, each on its own thread.
     Threads {
         workers: Vec<PoolWorker<J, D>>,
         submitted: usize,
@@ -26,19 +26,19 @@ pub(super) enum WorkerPool<J, D> {
     },
 }
 
-/// A worker thread with its queues. `None` only while dropping.
+/// A worker thread with its queues. The fields are `None` only during drop.
 pub(super) struct PoolWorker<J, D> {
     jobs: Option<SyncSender<J>>,
     done: Option<Receiver<D>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A worker is gone: it panicked.
+/// A worker thread panicked.
 #[derive(Debug)]
 pub(super) struct WorkerPanicked;
 
 impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
-    /// Starts `threads` workers; `make` gives each its own function.
+    /// Starts `threads` workers; `make` creates the function of each.
     pub(super) fn start<W>(threads: NonZeroUsize, make: impl Fn() -> W) -> io::Result<Self>
     where
         W: FnMut(J) -> D + Send + 'static,
@@ -59,7 +59,7 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         })
     }
 
-    /// How many results are owed.
+    /// Number of results not taken yet.
     pub(super) fn in_flight(&self) -> usize {
         match self {
             Self::Inline { done, .. } => done.len(),
@@ -67,7 +67,7 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         }
     }
 
-    /// Whether another job can be given without waiting.
+    /// Returns true when a job can be submitted without waiting.
     pub(super) fn has_room(&self) -> bool {
         match self {
             Self::Inline { done, .. } => done.is_empty(),
@@ -75,7 +75,7 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         }
     }
 
-    /// Gives a job to the next lane.
+    /// Submits a job to the next lane.
     pub(super) fn submit(&mut self, job: J) -> Result<(), WorkerPanicked> {
         match self {
             Self::Inline { work, done } => done.push_back(work(job)),
@@ -89,7 +89,7 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         Ok(())
     }
 
-    /// Waits for the oldest result owed; `None` when none is.
+    /// Waits for the oldest result; `None` when no job is in flight.
     pub(super) fn receive(&mut self) -> Result<Option<D>, WorkerPanicked> {
         if self.in_flight() == 0 {
             return Ok(None);
@@ -116,7 +116,7 @@ impl<J: Send + 'static, D: Send + 'static> PoolWorker<J, D> {
             .spawn(move || {
                 while let Ok(job) = todo.recv() {
                     if finished.send(work(job)).is_err() {
-                        return; // the owner is gone
+                        return; // the owner was dropped
                     }
                 }
             })?;
@@ -130,11 +130,11 @@ impl<J: Send + 'static, D: Send + 'static> PoolWorker<J, D> {
 
 impl<J, D> Drop for PoolWorker<J, D> {
     fn drop(&mut self) {
-        // Both ends first: the thread may be waiting on either.
+        // Close both queues first: the thread may block on either, and join would wait forever.
         drop(self.jobs.take());
         drop(self.done.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there was already reported as a stopped lane, or nobody asked for the result.
+            // A panic was already returned as an error by `take`, or its result was never needed.
             let _ = thread.join();
         }
     }
@@ -171,11 +171,11 @@ mod tests {
     fn dropping_with_work_in_flight_neither_hangs_nor_leaks_a_thread() {
         let alive = std::sync::Arc::new(());
         for _ in 0..50 {
-            let seen = alive.clone();
+            let guard = alive.clone();
             let work = move || {
-                let seen = seen.clone();
+                let guard = guard.clone();
                 move |n: u64| {
-                    assert!(std::sync::Arc::strong_count(&seen) > 1);
+                    assert!(std::sync::Arc::strong_count(&guard) > 1);
                     vec![0_u8; usize::try_from(n).unwrap()]
                 }
             };

@@ -1,4 +1,4 @@
-//! LZW as the peer writes it: codes packed from the least significant bit, 8-bit literals, an end code.
+//! LZW as etcd-backup-restore writes it: codes packed from the least significant bit, 8-bit literals, an end code.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -9,7 +9,7 @@ use super::{Compression, READ_AHEAD, StreamError};
 /// Bits of a literal.
 const LITERAL_BITS: u8 = 8;
 
-/// Decodes one LZW stream. It must have its end code; LZW has no checksum, the payload brings its own.
+/// Decodes one LZW stream and requires its end code. LZW has no checksum; the payload carries its own hash.
 pub(super) struct LzwReader<R> {
     source: BufReader<R>,
     decoder: weezl::decode::Decoder,
@@ -74,7 +74,7 @@ impl<R: Read> Read for LzwReader<R> {
     }
 }
 
-/// Encodes one LZW stream. Without [`LzwWriter::finish`] it stays without its end code.
+/// Encodes one LZW stream. Only [`LzwWriter::finish`] writes the end code.
 pub(super) struct LzwWriter<W> {
     sink: W,
     encoder: weezl::encode::Encoder,
@@ -95,7 +95,7 @@ impl<W: Write> LzwWriter<W> {
         &self.sink
     }
 
-    /// Writes what is pending and the end code.
+    /// Writes pending codes and the end code.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.encoder.finish();
         loop {

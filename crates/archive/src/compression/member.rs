@@ -1,25 +1,25 @@
-//! Gzip members that carry their own length, so that they can be found, and inflated, independently.
+//! Gzip members that carry their own length, so that they can be located and inflated independently.
 //!
 //! ```text
 //! 1f 8b 08 04  mtime=0 (4)  00 ff  xlen=8 (2)  'E' 'S'  04 00  size (4)  deflate…  crc32 (4)  isize (4)
 //! └ FEXTRA set                                 └ subfield id    └ whole member, header and trailer included
 //! ```
 //!
-//! All numbers are little-endian. An ordinary gzip reader skips the subfield. A reader that knows it
-//! cuts the stream at `size` without inflating. Inflated length and CRC are the ordinary gzip trailer.
+//! All numbers are little-endian. An ordinary gzip reader skips the subfield; this crate's reader splits the stream
+//! at `size` without inflating. Inflated length and CRC are the ordinary gzip trailer.
 //!
-//! A row of members ends with an empty one: a row that does not was cut between two members, which gzip
-//! by itself could not tell from a whole stream.
+//! A sequence of members ends with an empty one. Without it the stream was cut between two members, which plain
+//! gzip cannot distinguish from a complete stream.
 
 use libdeflater::{CompressionLvl, Compressor, Decompressor};
 
-/// Length of the header, which never varies.
+/// Length of the header in bytes; constant.
 pub const HEADER_LEN: usize = 20;
-/// CRC-32 and length of the content.
+/// Length of CRC-32 and content length in bytes.
 const TRAILER_LEN: usize = 8;
-/// Input a member is made of, except the last.
+/// Bytes of content per member; the last one may be shorter.
 pub const CONTENT_LEN: usize = 1 << 20;
-/// Members longer than this, or holding more, are not inflated in one piece.
+/// Largest member, compressed or inflated, that is inflated in one piece, in bytes.
 pub const MAX_MEMBER_LEN: usize = 4 << 20;
 
 /// Everything before the size: magic, deflate, FEXTRA, no time, unknown system, eight extra bytes, subfield.
@@ -27,13 +27,13 @@ const HEADER_PREFIX: [u8; 16] = [
     0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 0xff, 8, 0, b'E', b'S', 4, 0,
 ];
 
-/// The member does not hold what its header and trailer say.
+/// The content of the member does not match its header or trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("gzip member does not hold what its header and trailer say")]
+#[error("gzip member does not match its header or trailer")]
 pub(super) struct InvalidMember;
 
-/// The size of the member this header opens; `None` unless it is one of ours and small enough
-/// to be inflated in one piece.
+/// Returns the size of the member in bytes; `None` when the header has no size subfield or the member exceeds
+/// [`LIMIT`].
 pub fn parse_member_size(header: &[u8; HEADER_LEN]) -> Option<usize> {
     let (prefix, size) = header.split_first_chunk::<16>()?;
     let size = u32::from_le_bytes(*size.first_chunk::<4>()?);
@@ -42,7 +42,7 @@ pub fn parse_member_size(header: &[u8; HEADER_LEN]) -> Option<usize> {
     (*prefix == HEADER_PREFIX && fits).then_some(size)
 }
 
-/// Compresses `content` (at most [`LIMIT`] bytes) as one member into `member`, replacing what is there.
+/// Compresses `content` (at most [`LIMIT`] bytes) as one member into `member`, replacing its content.
 pub(super) fn deflate_member(compressor: &mut Compressor, content: &[u8], member: &mut Vec<u8>) {
     let bound = compressor.deflate_compress_bound(content.len());
     member.clear();
@@ -62,16 +62,16 @@ pub(super) fn deflate_member(compressor: &mut Compressor, content: &[u8], member
     }
 }
 
-/// A compressor for [`deflate`]; levels outside libdeflate's 1 to 12 are pinned to them.
+/// A compressor for [`deflate`]; the level is clamped to libdeflate's range 1 to 12.
 pub(super) fn new_compressor(level: i32) -> Compressor {
     Compressor::new(CompressionLvl::new(level.clamp(1, 12)).unwrap_or_default())
 }
 
-/// Inflates a whole member into `content`, replacing what is there.
+/// Inflates a whole member into `content`, replacing its content.
 ///
 /// # Errors
 ///
-/// [`InvalidMember`] when the content is not exactly as long as the trailer says, too long, or has another CRC.
+/// [`InvalidMember`] when length or CRC differ from the trailer, or the length exceeds [`LIMIT`].
 pub(super) fn inflate_member(
     decompressor: &mut Decompressor,
     member: &[u8],
@@ -82,6 +82,7 @@ pub(super) fn inflate_member(
     let (crc, length) = trailer.split_first_chunk::<4>().ok_or(InvalidMember)?;
     let length = u32::from_le_bytes(*length.first_chunk::<4>().ok_or(InvalidMember)?);
     let length = usize::try_from(length).map_err(|_| InvalidMember)?;
+    // The trailer is untrusted: without the limit it could demand an allocation of 4 GiB.
     if length > MAX_MEMBER_LEN {
         return Err(InvalidMember);
     }
@@ -93,7 +94,7 @@ pub(super) fn inflate_member(
     if whole { Ok(()) } else { Err(InvalidMember) }
 }
 
-/// A length that a member's limits keep far below 4 GiB.
+/// Converts a length that [`LIMIT`] keeps far below 4 GiB.
 fn to_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

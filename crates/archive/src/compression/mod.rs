@@ -1,9 +1,9 @@
-//! The compressions an object may have, told apart by the suffix of its name.
+//! Codecs of objects, selected by the suffix of the object name.
 //!
-//! [`decoder`] and [`Encoder`] are streams with bounded memory. Every decoder ends in an error when its input
-//! is cut short, altered where a checksum sees it, or followed by something else: never in a short success.
-//! Gzip of our own making is a row of members that several threads can inflate at once (see [`member`]);
-//! any gzip reader reads it.
+//! [`decoder`] and [`Encoder`] stream with bounded memory. A decoder returns an error when its input is truncated,
+//! altered where a checksum covers it, or followed by other data: never a short success.
+//! Gzip written by [`Encoder`] is a sequence of members that several threads can inflate in parallel (see
+//! [`member`]). Any gzip reader reads it.
 
 mod encoder;
 mod gunzip;
@@ -18,16 +18,16 @@ use std::num::NonZeroUsize;
 
 pub use encoder::{CompressionEffort, StreamEncoder, EncoderOptions};
 
-/// Bytes read ahead from a source.
+/// Read buffer size in bytes.
 const READ_AHEAD: usize = 128 << 10;
 
-/// The largest zstd window accepted, as a power of two: 16 MiB, far above what our own writer uses.
+/// Largest zstd window accepted, as a power of two: 16 MiB, above the windows [`Encoder`] writes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 24;
 
-/// How an object is compressed.
+/// Compression of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Stored as it is.
+    /// Uncompressed, no suffix.
     None,
     /// `.gz`
     Gzip,
@@ -35,15 +35,15 @@ pub enum Compression {
     Zlib,
     /// `.Z`: LZW, least significant bit first, 8-bit literals. Not what Unix `compress` writes.
     Lzw,
-    /// `.zst`, our addition.
+    /// `.zst`; not supported by etcd-backup-restore.
     Zstd,
-    /// A suffix no version of this program knows. The object takes its place in a chain and fails when it is
-    /// opened: leaving it out would end a restore silently before the newest data.
+    /// An unknown suffix. The object keeps its place in a chain and fails when opened: leaving it out would end a
+    /// restore silently before the newest data.
     Unknown(String),
 }
 
 impl Compression {
-    /// From the suffix of a name, without its dot.
+    /// Parses the suffix of an object name, without its dot.
     pub fn from_suffix(suffix: &str) -> Self {
         match suffix {
             "gz" => Self::Gzip,
@@ -54,7 +54,7 @@ impl Compression {
         }
     }
 
-    /// The suffix of a name, without its dot; `None` when nothing is appended.
+    /// Returns the suffix of an object name without its dot; `None` for no suffix.
     pub fn suffix(&self) -> Option<&str> {
         match self {
             Self::None => None,
@@ -84,60 +84,60 @@ impl fmt::Display for Compression {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenStreamError {
-    /// The name ends in a suffix that is not known.
-    #[error("compression .{suffix} is not known; gz, zlib, Z and zst are")]
+    /// The object name has an unknown suffix.
+    #[error("unsupported compression .{suffix}, expected gz, zlib, Z or zst")]
     UnknownCompression {
-        /// The suffix as found.
+        /// The suffix without its dot.
         suffix: String,
     },
     /// The first bytes could not be read.
-    #[error("read the beginning of the compressed stream")]
+    #[error("read the start of the compressed stream")]
     ReadStart {
-        /// What the source said.
+        /// Error of the underlying reader.
         source: std::io::Error,
     },
-    /// The codec could not be set up.
-    #[error("set up {compression}")]
+    /// The codec, or one of its threads, could not be started.
+    #[error("initialize {compression} codec")]
     Codec {
-        /// The codec.
+        /// Codec of the stream.
         compression: Compression,
-        /// What it said.
+        /// Error of the codec or of the thread.
         source: std::io::Error,
     },
 }
 
-/// What is wrong with a compressed stream; found inside the [`std::io::Error`] a decoder returns.
+/// A defect of a compressed stream, carried inside the [`std::io::Error`] of a decoder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// The input ended in the middle.
-    #[error("{compression} stream is cut short at byte {offset}")]
+    /// The input ended before the end of the stream.
+    #[error("{compression} stream truncated at byte {offset}")]
     Truncated {
-        /// The codec.
+        /// Codec of the stream.
         compression: Compression,
         /// Length of the input.
         offset: u64,
     },
     /// The input does not follow the format, or a checksum differs.
-    #[error("{compression} stream is damaged at or before byte {offset}")]
+    #[error("{compression} stream corrupt at or before byte {offset}")]
     Damaged {
-        /// The codec.
+        /// Codec of the stream.
         compression: Compression,
-        /// Position in the input.
+        /// Byte position in the compressed input.
         offset: u64,
     },
-    /// Something follows the end of the stream.
-    #[error("{compression} stream ends at byte {offset} but more follows")]
+    /// Data follows the end of the stream.
+    #[error("{compression} stream ends at byte {offset}, but more data follows")]
     TrailingData {
-        /// The codec.
+        /// Codec of the stream.
         compression: Compression,
-        /// Position of the first byte too many, or a little behind it.
+        /// Byte position of the first extra byte, or slightly after it.
         offset: u64,
     },
-    /// A worker thread is gone.
-    #[error("a {compression} worker thread stopped")]
+    /// A worker thread panicked.
+    #[error("{compression} worker thread panicked")]
     WorkerStopped {
-        /// The codec.
+        /// Codec of the stream.
         compression: Compression,
     },
 }
@@ -155,13 +155,13 @@ impl StreamError {
 
 /// Opens a compressed stream for reading.
 ///
-/// `threads` is how many threads may inflate: it matters for gzip of our own making only, everything else is
-/// one stream. With one, nothing is spawned. Dropping the reader early ends and joins its threads.
+/// `threads` is the number of inflating threads. Only gzip written by [`Encoder`] uses more than one; with one, no
+/// thread is spawned. Dropping the reader early stops and joins its threads.
 ///
 /// # Errors
 ///
-/// [`OpenError`] for a compression that is not known or a source that cannot be read. Damage is
-/// found while reading, as a [`StreamError`] inside the [`std::io::Error`].
+/// [`OpenError`] for an unknown compression or an unreadable source. Corruption is reported while reading, as a
+/// [`StreamError`] inside the [`std::io::Error`].
 pub fn open_decoder<R: Read + Send + 'static>(
     compression: &Compression,
     source: R,
@@ -189,6 +189,7 @@ fn open_zstd_decoder<R: Read + Send + 'static>(
 ) -> Result<Box<dyn Read + Send>, std::io::Error> {
     let source = BufReader::with_capacity(READ_AHEAD, source);
     let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
+    // A hostile frame header could otherwise demand a much larger window.
     decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
     Ok(Box::new(decoder))
 }

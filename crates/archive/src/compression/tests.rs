@@ -15,7 +15,7 @@ fn threads(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
 }
 
-/// Text that compresses, but not to nothing.
+/// Text that compresses moderately.
 fn sample(length: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let mut next = || {
@@ -141,7 +141,7 @@ fn trailing_bytes_are_an_error_for_every_codec() {
     for compression in &ALL[1..] {
         for junk in [&b"\0"[..], b"{}", b"\x1f\x8b", &[0; 600]] {
             let mut object = compress(compression, &sample(9000), 1);
-            // LZW codes are read eight bytes ahead; what lies within them cannot be told from padding.
+            // The decoder reads LZW codes eight bytes ahead and cannot distinguish bytes within them from padding.
             let junk = if *compression == Compression::Lzw {
                 &[0; 600]
             } else {
@@ -203,7 +203,7 @@ fn a_member_that_lies_about_its_size_is_refused_and_costs_no_memory() {
         let mut lying = object.clone();
         lying[16..20].copy_from_slice(&lie.to_le_bytes());
         match decompress(&Compression::Gzip, &lying, 2) {
-            // Sizes no member of ours has leave the stream to the ordinary reader, which needs none.
+            // An invalid size selects the ordinary reader, which does not use the size.
             Ok(back) => assert!(lie < 28 || lie as usize > MAX_MEMBER_LEN, "{lie}: {}", back.len()),
             Err(error) => assert!((28..=MAX_MEMBER_LEN).contains(&(lie as usize)), "{lie}: {error}"),
         }
@@ -235,12 +235,12 @@ fn damage_is_told_with_codec_and_offset() {
     let error = decompress(&Compression::Gzip, &object, 1).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("gzip stream is damaged at or before byte {length}")
+        format!("gzip stream corrupt at or before byte {length}")
     );
     let zlib = compress(&Compression::Zlib, &sample(5000), 1);
     let error = decompress(&Compression::Zlib, &zlib[..zlib.len() - 1], 1).unwrap_err();
-    let wanted = format!("zlib stream is cut short at byte {}", zlib.len() - 1);
-    assert_eq!(error.to_string(), wanted);
+    let expected = format!("zlib stream truncated at byte {}", zlib.len() - 1);
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn an_unknown_compression_fails_when_opened_with_its_suffix() {
     };
     assert_eq!(
         error.to_string(),
-        "compression .bz2 is not known; gz, zlib, Z and zst are"
+        "unsupported compression .bz2, expected gz, zlib, Z or zst"
     );
     assert!(StreamEncoder::new(&unknown, Vec::new(), EncoderOptions::default()).is_err());
 }

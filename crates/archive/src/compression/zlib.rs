@@ -1,4 +1,4 @@
-//! One zlib stream, whole or an error.
+//! Decodes one zlib stream and rejects truncated input.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,9 +6,9 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{Compression, READ_AHEAD, StreamError};
 
-/// Inflates one zlib stream; its Adler-32 is checked, and the input must end with it.
+/// Inflates one zlib stream, checks its Adler-32, and requires the input to end after it.
 ///
-/// The reader of the codec crate takes an input that ends early for the end of the data; this one does not.
+/// flate2's own reader treats a truncated input as the end of the data, hence this one.
 pub(super) struct ZlibReader<R> {
     source: BufReader<R>,
     inflate: Decompress,

@@ -1,7 +1,7 @@
-//! One element in exactly the form the peer writes: fixed field order, no white space, no escapes.
+//! Parses an element in the exact form etcd-backup-restore writes: fixed field order, no white space, no escapes.
 //!
-//! `None` means "not that form, or not all of it is here", never "wrong": the caller then asks
-//! [`super::general`], which must agree on every element this module accepts.
+//! `None` means "another form, or incomplete", never "invalid": the caller then uses [`super::general`], which must
+//! agree on every element this module accepts.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use memchr::memchr;
 
 use super::RawNumbers;
 
-/// Where the parts of an element lie in its text.
+/// Positions of the parts of an element in its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ElementParts {
     pub(super) numbers: RawNumbers,
@@ -22,7 +22,7 @@ pub(super) struct ElementParts {
     pub(super) length: usize,
 }
 
-/// Takes the element at the beginning of `text` apart.
+/// Parses the element at the start of `text`.
 pub(super) fn scan_element(text: &[u8]) -> Option<ElementParts> {
     let mut at = TextCursor { text, position: 0 };
     let mut numbers = RawNumbers::default();
@@ -56,7 +56,7 @@ pub(super) fn scan_element(text: &[u8]) -> Option<ElementParts> {
         numbers.lease_ttl = Some(at.parse_number()?);
     }
     at.skip_literal(b"}")?;
-    // A fold, not `all`: that would stop early, and so look at one byte after the other.
+    // A fold instead of `all`, which stops early and so prevents vectorization.
     let odd = |b: &u8| !(b' '..=b'~').contains(b) || *b == b'\\';
     let is_odd = text
         .get(time.clone())?
@@ -82,7 +82,7 @@ impl TextCursor<'_> {
         self.text.get(self.position..).unwrap_or_default()
     }
 
-    /// Steps over `expected`, or stays.
+    /// Consumes `expected`, or nothing when the text differs.
     #[inline]
     fn skip_literal(&mut self, expected: &[u8]) -> Option<()> {
         self.rest()
@@ -90,7 +90,7 @@ impl TextCursor<'_> {
             .then(|| self.position += expected.len())
     }
 
-    /// A JSON integer that is not negative and fits.
+    /// Parses a non-negative JSON integer that fits into an `i64`.
     #[inline]
     fn parse_number(&mut self) -> Option<i64> {
         let mut value: i64 = 0;
@@ -110,7 +110,7 @@ impl TextCursor<'_> {
         Some(value)
     }
 
-    /// Everything up to the closing quote, which is stepped over.
+    /// Returns the range up to the closing quote and consumes the quote.
     #[inline]
     fn read_until_quote(&mut self) -> Option<Range<usize>> {
         let length = memchr(b'"', self.rest())?;

@@ -1,4 +1,4 @@
-//! One element in any form JSON allows: field order, white space, escapes, unknown fields, nulls.
+//! Parses an element in any form JSON allows: field order, white space, escapes, unknown fields, nulls.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use super::{EventFault, RawNumbers};
 
-/// How deep an element may nest. Ours have three levels; the JSON parser has its own limit behind this one.
+/// Maximum nesting of an element. Valid ones have three levels; the JSON parser has its own, larger limit.
 const MAX_DEPTH: usize = 64;
 
-/// An element with its strings unescaped, its base64 still encoded.
+/// An element with strings unescaped and base64 still encoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParsedElement<'a> {
     pub(super) numbers: RawNumbers,
@@ -18,14 +18,14 @@ pub(super) struct ParsedElement<'a> {
     pub(super) time: Cow<'a, str>,
 }
 
-/// Where the element at the beginning of a text ends.
+/// Extent of the element at the start of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// It is this long.
+    /// Length of the element in bytes.
     Complete(usize),
-    /// Its end is not in the text.
+    /// The end of the element is not in the text.
     Partial,
-    /// It nests too deep, or begins with no `{`: the byte at this position is why.
+    /// Nested too deeply, or does not start with `{`: position of the invalid byte.
     Invalid(usize),
 }
 
@@ -63,11 +63,11 @@ struct RawKeyValue<'a> {
     lease: Option<i64>,
 }
 
-/// A string, borrowed where it has no escapes. (Inside an `Option` the derive would always copy.)
+/// A string, borrowed when it has no escapes. (Inside an `Option` the serde derive always copies.)
 #[derive(Default, Deserialize)]
 struct RawText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Reads one whole element.
+/// Parses one complete element.
 pub(super) fn parse_element(text: &[u8]) -> Result<Result<ParsedElement<'_>, EventFault>, serde_json::Error> {
     let raw: RawElement<'_> = serde_json::from_slice(text)?;
     let Some(event) = raw.event else {
@@ -91,7 +91,7 @@ pub(super) fn parse_element(text: &[u8]) -> Result<Result<ParsedElement<'_>, Eve
     }))
 }
 
-/// Finds the end of the element at the beginning of `text` by its braces, minding strings.
+/// Finds the end of the element at the start of `text` by its braces, skipping strings.
 pub(super) fn find_extent(text: &[u8]) -> Extent {
     match text.first() {
         None => return Extent::Partial,
@@ -117,7 +117,7 @@ pub(super) fn find_extent(text: &[u8]) -> Extent {
     Extent::Partial
 }
 
-/// Length of a string behind its opening quote, closing quote included.
+/// Length of a string after its opening quote, closing quote included.
 fn string_length(text: &[u8]) -> Option<usize> {
     let mut position = 0_usize;
     loop {

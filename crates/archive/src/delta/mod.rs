@@ -1,13 +1,13 @@
-//! Delta files: a JSON array of watch events, then the raw SHA-256 of that text.
+//! Delta snapshots: a JSON array of watch events, followed by the raw SHA-256 of that text.
 //!
 //! ```text
 //! [{"etcdEvent":{"kv":{"key":"L2E=","create_revision":2,"mod_revision":2,"version":1,"value":"MQ=="}},
 //!   "time":"2026-11-16T02:14:06.050388376Z"},…]‹32 bytes›
 //! ```
 //!
-//! [`DeltaReader`] turns a decompressed stream into [`Event`]s without holding more than a chunk and the largest
-//! event; [`DeltaWriter`] writes what the peer's decoder reads. The optional element field `leaseTTL`, the
-//! seconds a lease was granted for, is our addition: the peer ignores fields it does not know.
+//! [`DeltaReader`] parses a decompressed stream into [`Event`]s and holds at most one chunk and the largest event.
+//! [`DeltaWriter`] writes what etcd-backup-restore can read. The optional element field `leaseTTL`, the granted TTL
+//! of a lease in seconds, is an extension: etcd-backup-restore ignores unknown fields.
 
 mod fast;
 mod general;
@@ -23,22 +23,22 @@ use mainstay_ids::{LeaseId, Revision};
 pub use reader::DeltaReader;
 pub use writer::{DeltaWriteError, DeltaWriter};
 
-/// Length of the SHA-256 behind the JSON text.
+/// Length of the SHA-256 after the JSON text, in bytes.
 pub const TRAILER_LEN: usize = 32;
 
-/// The longest JSON text of one event that is accepted: a value of some 90 MiB in base64.
+/// Longest JSON text of one event in bytes: a value of about 90 MiB in base64.
 pub const MAX_EVENT_LEN: usize = 128 << 20;
 
-/// What happened to a key.
+/// Type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It was written.
+    /// The key was written.
     Put,
-    /// It was deleted.
+    /// The key was deleted.
     Delete,
 }
 
-/// One change of one key. Events of one transaction are neighbours and share `mod_revision`.
+/// One change of one key. Events of one transaction are adjacent and share `mod_revision`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
     /// Put or delete.
@@ -47,21 +47,21 @@ pub struct Event<'a> {
     pub key: &'a [u8],
     /// The value; empty for a delete.
     pub value: &'a [u8],
-    /// When the key came to be; 0 for a delete.
+    /// Revision that created the key; 0 for a delete.
     pub create_revision: Revision,
-    /// The revision of this change; never below that of the event before.
+    /// Revision of this change; not lower than that of the event before.
     pub mod_revision: Revision,
-    /// How often the key was written since it came to be; 0 for a delete.
+    /// Number of writes since the key was created; 0 for a delete.
     pub version: i64,
-    /// The lease the key hangs on.
+    /// Lease attached to the key; 0 for none.
     pub lease: LeaseId,
-    /// Seconds the lease was granted for, where the writer knew.
+    /// Granted TTL of the lease in seconds; `None` when the writer did not record it.
     pub lease_ttl: Option<i64>,
-    /// When the writer received the event, RFC 3339; see [`parse_time`]. Empty when the file does not say.
+    /// When the writer received the event, RFC 3339; see [`parse_time`]. Empty when the file has no time.
     pub time: &'a str,
 }
 
-/// The numbers of an event, as read and not yet believed.
+/// The numbers of an event as read, not validated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RawNumbers {
     kind: i64,
@@ -72,12 +72,12 @@ struct RawNumbers {
     lease_ttl: Option<i64>,
 }
 
-/// Where in a delta something is wrong.
+/// Position of an error in a delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventPosition {
-    /// Byte in the decompressed stream.
+    /// Byte position in the decompressed stream.
     pub offset: u64,
-    /// Number of the event, from 0.
+    /// Number of the event, starting at 0.
     pub event: u64,
 }
 
@@ -87,35 +87,35 @@ impl std::fmt::Display for EventPosition {
     }
 }
 
-/// Why an event makes no sense.
+/// Why an event is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventFault {
-    /// No event, or no key-value pair inside.
-    #[error("it has no key-value pair")]
+    /// The event or its key-value pair is missing.
+    #[error("no key-value pair")]
     NoKeyValue,
-    /// No key.
-    #[error("its key is empty")]
+    /// The key is empty, which etcd rejects.
+    #[error("empty key")]
     EmptyKey,
-    /// Neither put nor delete.
-    #[error("its type is {0}, neither put nor delete")]
+    /// The type is neither put nor delete.
+    #[error("invalid type {0}, expected 0 (put) or 1 (delete)")]
     UnknownKind(i64),
     /// The key or the value is not base64.
-    #[error("its {0} is not base64")]
+    #[error("{0} is not valid base64")]
     Base64(&'static str),
-    /// No revision.
-    #[error("its revision is {0}")]
+    /// The revision is missing or below 1.
+    #[error("invalid revision {0}")]
     InvalidRevision(i64),
-    /// A put whose creation revision or version cannot be.
-    #[error("its creation revision {create_revision} and version {version} cannot be")]
+    /// A put with a creation revision outside 1 to its revision, or a version below 1.
+    #[error("invalid creation revision {create_revision} or version {version}")]
     InvalidHistory {
-        /// Creation revision found.
+        /// Creation revision of the event.
         create_revision: i64,
-        /// Version found.
+        /// Version of the event.
         version: i64,
     },
-    /// Older than the event before it.
-    #[error("its revision {found} comes after revision {previous}")]
+    /// The revision is lower than that of the event before.
+    #[error("revision {found} follows revision {previous}: revisions must not decrease")]
     Descending {
         /// Revision of the event before.
         previous: Revision,
@@ -124,96 +124,96 @@ pub enum EventFault {
     },
 }
 
-/// Why a delta cannot be read on.
+/// Why reading a delta failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// The stream below failed.
-    #[error("read the delta after byte {offset}")]
+    /// The underlying stream failed.
+    #[error("read delta after byte {offset}")]
     Read {
         /// Bytes read so far.
         offset: u64,
-        /// What the stream said.
+        /// Error of the underlying stream.
         source: io::Error,
     },
-    /// Not even room for the hash.
-    #[error("delta of {length} bytes is shorter than its hash")]
+    /// The stream is shorter than the hash.
+    #[error("delta too short: {length} bytes, shorter than its hash")]
     TooShort {
         /// Bytes in the stream.
         length: u64,
     },
-    /// A byte that cannot stand there.
-    #[error("expected {expected} but found byte {found:#04x}: {place}")]
+    /// A byte that is not valid at this place.
+    #[error("{place}: expected {expected}, found byte {found:#04x}")]
     UnexpectedByte {
-        /// Where.
+        /// Position of the error.
         place: EventPosition,
-        /// What belongs there.
+        /// The expected input.
         expected: &'static str,
-        /// What stands there.
+        /// The byte at this place.
         found: u8,
     },
-    /// The JSON text stops before its end.
-    #[error("the text ends in the middle: {place}")]
+    /// The JSON text ends early.
+    #[error("{place}: unexpected end of the JSON text")]
     Truncated {
-        /// Where the unfinished part begins.
+        /// Start of the incomplete part.
         place: EventPosition,
     },
-    /// An element is no JSON, or a field has another type.
-    #[error("not a readable element: {place}")]
+    /// An element is not valid JSON, or a field has the wrong type.
+    #[error("{place}: invalid JSON element")]
     InvalidElement {
-        /// Where.
+        /// Position of the error.
         place: EventPosition,
-        /// What the JSON parser said.
+        /// Error of the JSON parser.
         source: serde_json::Error,
     },
-    /// An element is too long.
-    #[error("element longer than {limit} bytes: {place}")]
+    /// An element exceeds the limit.
+    #[error("{place}: element exceeds {limit} bytes")]
     TooLong {
-        /// Where.
+        /// Position of the error.
         place: EventPosition,
-        /// The most that is accepted.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// An element is well-formed, but no event etcd can have sent.
-    #[error("{fault}: {place}")]
+    /// An element is valid JSON, but not an event etcd can have sent.
+    #[error("{place}: {fault}")]
     InvalidEvent {
-        /// Where.
+        /// Position of the error.
         place: EventPosition,
-        /// What is wrong with it.
+        /// Why the event is invalid.
         fault: EventFault,
     },
-    /// Everything could be read, and yet it is not what was written.
-    #[error("the hash after {length} bytes of text and {events} events differs from their content")]
+    /// The text parses, but its hash does not match.
+    #[error("hash mismatch after {length} bytes and {events} events")]
     HashMismatch {
-        /// Length of the text.
+        /// Length of the text in bytes.
         length: u64,
-        /// Number of events in it.
+        /// Number of events in the text.
         events: u64,
     },
-    /// An earlier call failed; there is nothing behind it to be trusted.
-    #[error("the delta already failed at or before byte {offset}")]
+    /// An earlier call failed, so later data cannot be trusted.
+    #[error("reading this delta already failed at or before byte {offset}")]
     AlreadyFailed {
-        /// Where reading stopped.
+        /// Byte position where reading stopped.
         offset: u64,
     },
 }
 
-/// A time is not RFC 3339.
+/// A text is not an RFC 3339 time.
 #[derive(Debug, thiserror::Error)]
-#[error("{text:?} is not a time")]
+#[error("invalid RFC 3339 time {text:?}")]
 #[non_exhaustive]
 pub struct TimeError {
-    /// The text as found.
+    /// The rejected text.
     pub text: String,
-    /// What the parser said.
+    /// Error of the parser.
     pub source: jiff::Error,
 }
 
-/// Reads an event's time: RFC 3339, with any offset, up to nanoseconds.
+/// Parses the time of an event: RFC 3339, any offset, up to nanoseconds.
 ///
 /// # Errors
 ///
-/// [`TimeError`] for anything else, the empty text of an event without time included.
+/// [`TimeError`] for any other text, including the empty text of an event without a time.
 pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
     text.parse().map_err(|source| TimeError {
         text: text.to_owned(),
@@ -221,7 +221,7 @@ pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
     })
 }
 
-/// An event without its bytes, checked.
+/// Validated numbers of an event, without key and value.
 #[derive(Clone, Copy)]
 struct EventHeader {
     kind: EventKind,
@@ -229,7 +229,7 @@ struct EventHeader {
 }
 
 impl EventHeader {
-    /// The one way from read numbers to an event.
+    /// Validates the numbers of an event; the only constructor.
     fn verify(numbers: RawNumbers, key: &[u8]) -> Result<Self, EventFault> {
         let RawNumbers {
             kind,
@@ -249,8 +249,9 @@ impl EventHeader {
         if mod_revision < 1 {
             return Err(EventFault::InvalidRevision(mod_revision));
         }
-        let has_lived = (1..=mod_revision).contains(&create_revision) && version >= 1;
-        if kind == EventKind::Put && !has_lived {
+        let is_valid_put = (1..=mod_revision).contains(&create_revision) && version >= 1;
+        // etcd sends deletes without creation revision and version.
+        if kind == EventKind::Put && !is_valid_put {
             return Err(EventFault::InvalidHistory {
                 create_revision,
                 version,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! stream ─► window ─► element ─┬ fast ────┐
-//!           sha-256            └ general ─┴► numbers, base64 ─► believe ─► Event
+//!           sha-256            └ general ─┴► numbers, base64 ─► verify ─► Event
 //! ```
 
 use std::io::Read;
@@ -16,11 +16,11 @@ use super::{DeltaError, Event, EventFault, EventHeader, MAX_EVENT_LEN, EventPosi
 
 /// Reads the events of one delta from its decompressed stream.
 ///
-/// Nothing read is proven before the end: only `Ok(None)` says that the text was whole and its hash right.
-/// Once a call failed, every later one fails.
+/// Events are unverified until the end: only `Ok(None)` means that the text is complete and its hash matches.
+/// After a failed call, every later call fails.
 ///
-/// Memory: one chunk (512 KiB) or, where an event is larger, a few times its JSON text, plus its
-/// decoded key and value. No event longer than [`MAX_EVENT_LEN`] is accepted.
+/// Memory: one chunk (512 KiB) or, for a larger event, a few times its JSON text, plus its decoded key and value.
+/// Events longer than [`MAX_EVENT_LEN`] are rejected.
 pub struct DeltaReader<R> {
     window: Window<R>,
     state: ReaderState,
@@ -33,17 +33,17 @@ pub struct DeltaReader<R> {
 enum ReaderState {
     /// Before the opening bracket.
     Start,
-    /// Behind the opening bracket.
+    /// After the opening bracket.
     FirstElement,
-    /// Behind an element.
+    /// After an element.
     AfterElement,
-    /// The hash was right.
+    /// The hash matched.
     End,
     /// An error was returned.
     Failed,
 }
 
-/// The bytes of the current event, in buffers that are used again.
+/// The bytes of the current event, in reused buffers.
 #[derive(Default)]
 struct DecodedEvent {
     key: DecodeBuffer,
@@ -52,7 +52,7 @@ struct DecodedEvent {
 }
 
 impl DecodedEvent {
-    /// Takes over an element in the peer's form; `None` when a string in it is not what it seemed.
+    /// Decodes an element in the fast form; `None` when a string in it is not valid base64 or UTF-8.
     fn decode_fast(
         &mut self,
         text: &[u8],
@@ -66,7 +66,7 @@ impl DecodedEvent {
         Some(EventHeader::verify(parts.numbers, self.key.get()))
     }
 
-    /// Takes over an element in any form.
+    /// Decodes an element in any form.
     fn decode_general(&mut self, element: &general::ParsedElement<'_>) -> Result<EventHeader, EventFault> {
         self.key
             .decode(element.key.as_bytes())
@@ -80,7 +80,7 @@ impl DecodedEvent {
     }
 }
 
-/// A buffer for decoded bytes that only grows.
+/// A buffer for decoded bytes that never shrinks.
 #[derive(Default)]
 struct DecodeBuffer {
     bytes: Vec<u8>,
@@ -92,7 +92,7 @@ impl DecodeBuffer {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
-    /// Replaces the content with the decoded text; `None` when it is not base64.
+    /// Replaces the content with the decoded text; `None` when the text is not base64.
     fn decode(&mut self, text: &[u8]) -> Option<()> {
         let length = STANDARD.decoded_length(text).ok()?;
         if self.bytes.len() < length {
@@ -105,7 +105,7 @@ impl DecodeBuffer {
 }
 
 impl<R: Read> DeltaReader<R> {
-    /// Reads from a decompressed stream. It is read in large pieces; a buffer around it is not needed.
+    /// Reads from a decompressed stream, in large pieces; the stream needs no buffer around it.
     pub fn new(stream: R) -> Self {
         Self {
             window: Window::new(stream),
@@ -116,11 +116,11 @@ impl<R: Read> DeltaReader<R> {
         }
     }
 
-    /// The next event; `None` once all were read and the hash is right.
+    /// Returns the next event; `None` once all events were read and the hash matches.
     ///
     /// # Errors
     ///
-    /// [`DeltaError`] with the byte and the number of the event.
+    /// [`DeltaError`] with byte position and event number.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, DeltaError> {
         let step = match self.state {
             ReaderState::End => return Ok(None),
@@ -140,12 +140,12 @@ impl<R: Read> DeltaReader<R> {
         Ok(step?.map(|header| header.into_event(key.get(), value.get(), time)))
     }
 
-    /// Number of events read so far.
+    /// Returns the number of events read so far.
     pub fn event_count(&self) -> u64 {
         self.event_count
     }
 
-    /// Reads the next element into the buffers; `None` at a proven end.
+    /// Reads the next element into the buffers; `None` at the end, after the hash matched.
     fn read_next(&mut self) -> Result<Option<EventHeader>, DeltaError> {
         if self.state == ReaderState::Start {
             let found = self.peek()?;
@@ -170,6 +170,7 @@ impl<R: Read> DeltaReader<R> {
         let place = self.position();
         let header = self.parse_element()?;
         let found = Revision(header.numbers.mod_revision);
+        // etcd sends events in commit order, so a lower revision means a corrupt or forged delta.
         if found < self.previous {
             let fault = EventFault::Descending {
                 previous: self.previous,
@@ -182,7 +183,7 @@ impl<R: Read> DeltaReader<R> {
         Ok(Some(header))
     }
 
-    /// The next byte that is not white space, left in place.
+    /// Returns the next byte that is not white space, without consuming it.
     fn peek(&mut self) -> Result<u8, DeltaError> {
         loop {
             self.skip_whitespace();
@@ -197,7 +198,7 @@ impl<R: Read> DeltaReader<R> {
         }
     }
 
-    /// Behind the closing bracket: nothing may follow but the hash.
+    /// After the closing bracket: only the hash may follow.
     fn verify_end(&mut self) -> Result<(), DeltaError> {
         loop {
             self.skip_whitespace();
@@ -217,7 +218,7 @@ impl<R: Read> DeltaReader<R> {
         })
     }
 
-    /// Reads the element that begins here, whichever way can.
+    /// Reads the next element, in the fast form or any other.
     fn parse_element(&mut self) -> Result<EventHeader, DeltaError> {
         loop {
             let text = self.window.text();
@@ -254,7 +255,7 @@ impl<R: Read> DeltaReader<R> {
         }
     }
 
-    /// Steps over an element that was read.
+    /// Consumes an element that was parsed.
     fn consume_element(
         &mut self,
         length: usize,

@@ -35,7 +35,7 @@ fn write_delta(events: &[Event<'_>]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A delta with any text and the right hash behind it.
+/// A delta with any text and a matching hash.
 fn with_hash(text: &str) -> Vec<u8> {
     use sha2::Digest;
     let mut delta = text.as_bytes().to_vec();
@@ -43,7 +43,7 @@ fn with_hash(text: &str) -> Vec<u8> {
     delta
 }
 
-/// Reads to the end; the events in debug form, or the error.
+/// Reads to the end: the events in debug form, or the error.
 fn read_events(delta: &[u8]) -> Result<Vec<String>, DeltaError> {
     let mut reader = DeltaReader::new(delta);
     let mut seen = Vec::new();
@@ -104,8 +104,8 @@ fn events_come_back_as_they_were_written() {
         far,
     ];
     let back = read_events(&write_delta(&events)).unwrap();
-    let wanted: Vec<String> = events.iter().map(|e| format!("{e:?}")).collect();
-    assert_eq!(back, wanted);
+    let expected: Vec<String> = events.iter().map(|e| format!("{e:?}")).collect();
+    assert_eq!(back, expected);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_wrong_hash_is_an_error_at_the_end_not_a_success() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the hash after {} bytes of text and 1 events differs from their content",
+            "hash mismatch after {} bytes and 1 events",
             length - TRAILER_LEN
         )
     );
@@ -200,7 +200,7 @@ fn damaged_structure_is_told_with_byte_and_event() {
     let at = 1 + one.len();
     assert_eq!(
         read_error(&format!("[{one};{one}]")).to_string(),
-        format!("expected ',' or ']' but found byte 0x3b: event 1 at byte {at}")
+        format!("event 1 at byte {at}: expected ',' or ']', found byte 0x3b")
     );
     assert!(matches!(
         read_error("{}"),
@@ -341,7 +341,7 @@ fn the_writer_refuses_what_the_reader_would() {
     let error = writer.write_event(&put(b"a", b"", 2)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "event 1 cannot be written: its revision 2 comes after revision 3"
+        "write event 1: revision 2 follows revision 3: revisions must not decrease"
     );
     let length = writer.text_len();
     assert_eq!(
@@ -374,7 +374,7 @@ fn times_are_read_with_nanoseconds_and_offset() {
     assert_eq!(east, parse_time(TIME).unwrap());
     assert_eq!(
         parse_time("").unwrap_err().to_string(),
-        "\"\" is not a time"
+        "invalid RFC 3339 time \"\""
     );
 }
 
@@ -392,7 +392,7 @@ fn the_extent_of_an_element_minds_strings_and_depth() {
 }
 
 mod both_ways {
-    //! The fast way and the general one must agree wherever the fast one gives an answer.
+    //! The fast parser and the general one must agree on every element the fast one accepts.
 
     use std::borrow::Cow;
 
@@ -400,7 +400,7 @@ mod both_ways {
 
     use super::*;
 
-    /// What both ways find, compared before base64 is decoded.
+    /// Result of both parsers, compared before base64 is decoded.
     fn check_agreement(text: &[u8]) -> Result<bool, TestCaseError> {
         let Some(parts) = fast::scan_element(text) else {
             return Ok(false);
@@ -408,11 +408,11 @@ mod both_ways {
         prop_assert_eq!(general::find_extent(text), Extent::Complete(parts.length));
         let slice = |range: std::ops::Range<usize>| Cow::Borrowed(&text[range]);
         let Ok(Ok(general)) = general::parse_element(&text[..parts.length]) else {
-            // The fast way left strings unexamined; base64 must then refuse them.
+            // The fast parser does not validate strings; base64 decoding must then reject them.
             let key_or_value = [parts.key, parts.value]
                 .into_iter()
                 .any(|range| base64_simd::STANDARD.check(&text[range]).is_err());
-            prop_assert!(key_or_value, "only the fast way accepts");
+            prop_assert!(key_or_value, "only the fast parser accepts");
             return Ok(true);
         };
         let bytes = |text: &Cow<'_, str>| text.as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! The part of the stream in memory: refilled in chunks, hashed as it comes, the last 32 bytes held back.
+//! The part of the stream in memory: refilled in chunks and hashed, with the last 32 bytes held back.
 
 use std::io::{ErrorKind, Read};
 
@@ -6,18 +6,18 @@ use sha2::{Digest, Sha256};
 
 use super::{DeltaError, MAX_EVENT_LEN, TRAILER_LEN};
 
-/// Bytes asked of the stream at once.
+/// Bytes requested from the stream at once.
 const READ_CHUNK_LEN: usize = 512 << 10;
 
-/// A sliding view of the JSON text. Bytes that may still turn out to be the hash are not in it.
+/// A sliding view of the JSON text. It excludes the last bytes read, which may be the hash.
 pub(super) struct Window<R> {
     stream: R,
     buffer: Vec<u8>,
-    /// First byte not consumed.
+    /// Index of the first unconsumed byte.
     start: usize,
-    /// End of what was read.
+    /// End of the bytes read.
     filled: usize,
-    /// End of what is hashed: always `filled` less the held back tail.
+    /// End of the hashed text: always `filled` less the held back tail.
     text_end: usize,
     /// Position of `buffer[0]` in the stream.
     origin: u64,
@@ -25,14 +25,14 @@ pub(super) struct Window<R> {
     at_end: bool,
 }
 
-/// What came of asking for more.
+/// Result of a refill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refill {
-    /// There is more text.
+    /// More text is available.
     More,
     /// The text ends here.
     End,
-    /// The text not consumed is as long as it may get.
+    /// The unconsumed text has reached [`MAX_EVENT_LEN`].
     Full,
 }
 
@@ -50,7 +50,7 @@ impl<R: Read> Window<R> {
         }
     }
 
-    /// The text in memory that is not consumed.
+    /// The unconsumed text in memory.
     pub(super) fn text(&self) -> &[u8] {
         self.buffer
             .get(self.start..self.text_end)
@@ -62,12 +62,12 @@ impl<R: Read> Window<R> {
         self.origin.saturating_add(self.start as u64)
     }
 
-    /// Drops the first `count` bytes of the text.
+    /// Consumes the first `count` bytes of the text.
     pub(super) fn consume(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.text_end);
     }
 
-    /// Reads on, moving what is not consumed to the front, and growing when that is not enough.
+    /// Reads more, moving unconsumed text to the front and growing the buffer when needed.
     pub(super) fn refill(&mut self) -> Result<Refill, DeltaError> {
         if self.at_end {
             return Ok(Refill::End);
@@ -107,7 +107,7 @@ impl<R: Read> Window<R> {
         })
     }
 
-    /// Whether the held back bytes are the hash of all text. Only sensible after [`Refill::End`].
+    /// Returns true when the held back bytes are the hash of all text. Valid only after [`Refill::End`].
     pub(super) fn hash_matches(&mut self) -> bool {
         let trailer = self
             .buffer
@@ -116,16 +116,16 @@ impl<R: Read> Window<R> {
         self.at_end && self.hasher.finalize_reset().as_slice() == trailer
     }
 
-    /// Moves the text that is not consumed to the front, into a larger buffer where it takes half of this one.
+    /// Moves unconsumed text to the front, into a larger buffer when it takes up half of this one.
     ///
-    /// Growing by doubling keeps it cheap to look again at an element that did not fit.
+    /// Doubling bounds the cost of scanning an incomplete element again after each refill.
     fn make_room(&mut self) {
         let kept = self.start..self.filled;
-        let wanted = READ_CHUNK_LEN
+        let capacity = READ_CHUNK_LEN
             .max(kept.len().saturating_mul(2))
             .min(MAX_EVENT_LEN.saturating_mul(2));
-        if self.buffer.len() < wanted {
-            let mut larger = vec![0; wanted];
+        if self.buffer.len() < capacity {
+            let mut larger = vec![0; capacity];
             let old = self.buffer.get(kept).unwrap_or_default();
             if let Some(front) = larger.get_mut(..old.len()) {
                 front.copy_from_slice(old);

@@ -1,4 +1,4 @@
-//! Writes a delta as the peer does: fixed field order, zero fields left out, padded base64, hash behind.
+//! Writes a delta as etcd-backup-restore does: fixed field order, zero fields omitted, padded base64, trailing hash.
 
 use std::io::{self, Write};
 
@@ -8,43 +8,43 @@ use sha2::{Digest, Sha256};
 use super::{Event, EventFault, EventKind, EventHeader, RawNumbers};
 use mainstay_ids::Revision;
 
-/// Text gathered before it is hashed and handed to the sink.
+/// Bytes of text buffered before they are hashed and written to the sink.
 const WRITE_CHUNK_LEN: usize = 256 << 10;
 
-/// Why an event cannot be written.
+/// Why writing a delta failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaWriteError {
-    /// The event is none a reader would accept.
-    #[error("event {event} cannot be written: {fault}")]
+    /// The event is invalid; a reader would reject it.
+    #[error("write event {event}: {fault}")]
     InvalidEvent {
-        /// Number of the event, from 0.
+        /// Number of the event, starting at 0.
         event: u64,
-        /// What is wrong with it.
+        /// Why the event is invalid.
         fault: EventFault,
     },
-    /// The time has characters no RFC 3339 time has.
-    #[error("event {event} cannot be written: {time:?} is not a time")]
+    /// The time contains characters that RFC 3339 does not allow.
+    #[error("write event {event}: invalid RFC 3339 time {time:?}")]
     InvalidTime {
-        /// Number of the event, from 0.
+        /// Number of the event, starting at 0.
         event: u64,
-        /// The time as given.
+        /// The rejected time.
         time: String,
     },
-    /// The sink refused.
-    #[error("write the delta after byte {offset}")]
+    /// Writing to the sink failed.
+    #[error("write delta after byte {offset}")]
     Write {
-        /// Bytes of text handed over before.
+        /// Bytes of text written before.
         offset: u64,
-        /// What the sink said.
+        /// Error of the sink.
         source: io::Error,
     },
 }
 
 /// Writes the events of one delta, uncompressed.
 ///
-/// Without [`DeltaWriter::finish`] the output has no hash and no reader accepts it. After an error the writer
-/// is of no more use.
+/// Without [`DeltaWriter::finish`] the output has no hash and readers reject it. After an error the writer must
+/// not be used.
 pub struct DeltaWriter<W> {
     sink: W,
     hasher: Sha256,
@@ -55,7 +55,7 @@ pub struct DeltaWriter<W> {
 }
 
 impl<W: Write> DeltaWriter<W> {
-    /// Writes to `sink`, in large pieces.
+    /// Writes to `sink` in large pieces; the sink needs no buffer around it.
     pub fn new(sink: W) -> Self {
         let hasher = Sha256::new();
         let pending = vec![b'['];
@@ -69,11 +69,11 @@ impl<W: Write> DeltaWriter<W> {
         }
     }
 
-    /// Adds an event. Revisions must not go down.
+    /// Appends an event. Revisions must not decrease.
     ///
     /// # Errors
     ///
-    /// [`DeltaWriteError`] when the event is none etcd sends, or the sink refuses.
+    /// [`DeltaWriteError`] when the event is invalid or the sink fails.
     pub fn write_event(&mut self, event: &Event<'_>) -> Result<(), DeltaWriteError> {
         self.verify(event)?;
         if self.event_count > 0 {
@@ -89,26 +89,26 @@ impl<W: Write> DeltaWriter<W> {
         }
     }
 
-    /// Number of events written so far.
+    /// Returns the number of events written so far.
     pub fn event_count(&self) -> u64 {
         self.event_count
     }
 
-    /// Bytes of text so far, before the closing bracket and the hash.
+    /// Returns the length of the text so far in bytes, without the closing bracket and the hash.
     pub fn text_len(&self) -> u64 {
         self.written.saturating_add(self.pending.len() as u64)
     }
 
-    /// Where the text goes.
+    /// Returns the sink.
     pub fn sink(&self) -> &W {
         &self.sink
     }
 
-    /// Closes the text, appends its hash and gives the sink back. The sink is not flushed.
+    /// Closes the text, appends its hash and returns the sink, which is not flushed.
     ///
     /// # Errors
     ///
-    /// [`DeltaWriteError::Write`] when the sink refuses.
+    /// [`DeltaWriteError::Write`] when the sink fails.
     pub fn finish(mut self) -> Result<W, DeltaWriteError> {
         self.pending.push(b']');
         self.write_pending()?;
@@ -120,7 +120,7 @@ impl<W: Write> DeltaWriter<W> {
         Ok(self.sink)
     }
 
-    /// What the reader will check, checked here.
+    /// Checks what the reader checks: an unreadable delta would be found only at the restore.
     fn verify(&self, event: &Event<'_>) -> Result<(), DeltaWriteError> {
         let position = self.event_count;
         let numbers = RawNumbers {
@@ -145,8 +145,8 @@ impl<W: Write> DeltaWriter<W> {
                 event: position,
                 fault,
             })?;
-        let of_a_time = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'+' | b'-');
-        if event.time.bytes().all(of_a_time) {
+        let is_time_char = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'+' | b'-');
+        if event.time.bytes().all(is_time_char) {
             return Ok(());
         }
         Err(DeltaWriteError::InvalidTime {
@@ -186,7 +186,7 @@ impl<W: Write> DeltaWriter<W> {
         self.pending.extend_from_slice(text.as_bytes());
     }
 
-    /// A field that is left out when it is zero.
+    /// Writes a field, omitted when it is zero, as Go's `omitempty` does.
     fn push_number(&mut self, name: &str, value: i64) {
         if value != 0 {
             self.push_text(name);

@@ -80,7 +80,7 @@ fn the_old_layout_needs_its_backup_folder() {
 
 #[test]
 fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
-    for (key, wanted) in [
+    for (key, expected) in [
         (format!("p/v2/{FULL}/0000000007"), LayoutVersion::V2),
         (format!("p/v1/Backup-12/{FULL}/0000000007"), LayoutVersion::V1),
     ] {
@@ -93,7 +93,7 @@ fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
         else {
             panic!("{found:?}")
         };
-        assert_eq!((name.to_string().as_str(), layout), (FULL, wanted));
+        assert_eq!((name.to_string().as_str(), layout), (FULL, expected));
     }
     for part in [
         "7",
@@ -118,7 +118,7 @@ fn a_foreign_object_says_why() {
     };
     assert_eq!(
         reason.to_string(),
-        "\"readme.txt\" has 1 fields between dashes, a snapshot name has 4"
+        "invalid snapshot name \"readme.txt\": expected 4 fields separated by '-', found 1"
     );
     assert!(matches!(
         classify_key("p", "p/v2/"),

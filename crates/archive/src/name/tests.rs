@@ -24,11 +24,11 @@ fn the_names_of_the_peer_come_back_letter_by_letter() {
 #[test]
 fn every_field_of_a_name_lands_in_its_place() {
     let name = parse_name("Full-00000000-00009002-1565021494.gz.final");
-    let wanted = SnapshotName {
+    let expected = SnapshotName {
         is_final: true,
         ..SnapshotName::full(Revision(9002), 1_565_021_494, Compression::Gzip)
     };
-    assert_eq!(name, wanted);
+    assert_eq!(name, expected);
     assert_eq!(name.created_at().to_string(), "2019-08-05T16:11:34Z");
     let delta = parse_name("Incr-00000688-00001119-1794795295.Z");
     assert_eq!(

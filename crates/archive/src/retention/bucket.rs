@@ -1,4 +1,4 @@
-//! Which full snapshots the policy keeps: one for each hour, day, week, or simply the newest.
+//! Applies the policy to full snapshots: one per hour, day or week, or only the newest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,45 +9,45 @@ use crate::catalogue::SnapshotObject;
 
 const HOUR: i64 = 60 * 60;
 const DAY: i64 = 24 * HOUR;
-/// Days before today that keep one snapshot each.
+/// Number of days before today that keep one snapshot each.
 const DAILY_BUCKETS: i64 = 7;
 const DAYS_IN_WEEK: i64 = 7;
-/// Weeks before those days that keep one snapshot each.
+/// Number of weeks before those days that keep one snapshot each.
 const WEEKLY_BUCKETS: i64 = 4;
 
-/// A stretch of time, counted back from now in hours, days and weeks of UTC.
+/// A period before now, in UTC hours, days and weeks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TimeBucket {
-    /// The hour that is running; a clock that is ahead counts as now. Everything in it stays.
+    /// The current hour, and the future (clock skew). Every snapshot in it is kept.
     CurrentHour,
     /// An earlier hour of today.
     Hour {
-        /// How many hours ago.
+        /// Number of hours ago.
         ago: i64,
     },
     /// One of the seven days before today.
     Day {
-        /// How many days ago.
+        /// Number of days ago, 1 to 7.
         ago: i64,
     },
     /// One of four weeks, the first of which ends eight days ago.
     Week {
-        /// From 1.
+        /// Number of the week, 1 to 4.
         ago: i64,
     },
-    /// Before all that.
+    /// Before all of these.
     Older,
 }
 
 impl TimeBucket {
-    /// Where a snapshot belongs that was created at this second.
+    /// Returns the period of a snapshot created at this unix second.
     pub fn of(created: i64, now: Timestamp) -> Self {
         let now = now.as_second();
         let days = now.div_euclid(DAY).saturating_sub(created.div_euclid(DAY));
         let hours = now
             .div_euclid(HOUR)
             .saturating_sub(created.div_euclid(HOUR));
-        // Weeks are counted back from the end of yesterday: the first one is the seven single days.
+        // Weeks count back from the end of yesterday: week 0 is the seven single days.
         let weeks = days.saturating_sub(1) / DAYS_IN_WEEK;
         if hours <= 0 {
             Self::CurrentHour
@@ -63,22 +63,23 @@ impl TimeBucket {
     }
 }
 
-/// What the policy says of each full snapshot, by key. Damaged ones are asked last.
+/// Decision of the policy for each full snapshot, by key.
 pub(super) fn apply_policy<'a>(
     fulls: &'a [SnapshotObject],
     policy: RetentionPolicy,
     now: Timestamp,
     guard: &DeletionGuard,
 ) -> BTreeMap<&'a str, Result<KeepReason, DeletionReason>> {
+    // Damaged snapshots come last, so that they never take the slot of an intact one.
     let is_damaged = |full: &&SnapshotObject| guard.damaged.contains(&full.key);
     let newest_first = || fulls.iter().rev();
-    let sound = newest_first().filter(|full| !is_damaged(full));
-    let in_turn = sound.chain(newest_first().filter(is_damaged));
+    let intact = newest_first().filter(|full| !is_damaged(full));
+    let candidates = intact.chain(newest_first().filter(is_damaged));
     let mut taken = BTreeSet::new();
     let mut count = 0_usize;
-    in_turn
+    candidates
         .map(|full| {
-            let verdict = match policy {
+            let decision = match policy {
                 RetentionPolicy::LimitBased { limit: most } => {
                     count = count.saturating_add(1);
                     if count <= most.max(1) {
@@ -95,8 +96,8 @@ pub(super) fn apply_policy<'a>(
                 },
             };
             let damaged = guard.damaged.contains(&full.key);
-            let verdict = verdict.map_err(|reason| if damaged { DeletionReason::Damaged } else { reason });
-            (full.key.as_str(), verdict)
+            let decision = decision.map_err(|reason| if damaged { DeletionReason::Damaged } else { reason });
+            (full.key.as_str(), decision)
         })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! Parts of uploads: leftovers go, uploads under way are left alone.
+//! Upload parts: deletes leftovers and keeps the parts of running uploads.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::{GarbageKind, DeletionGuard, KeepReason, UploadParts, RetentionPlan, DeletionReason};
 use crate::catalogue::{Catalogue, Chunk};
 
-/// An upload no part of which was written for this long is not under way.
+/// Time since the last part was written after which an upload counts as abandoned.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
-/// Plans every part. All parts of an object share one fate, unless a guard protects some.
+/// Plans every part. All parts of one object get the same decision, unless a guard protects some.
 pub(super) fn plan_chunks(catalogue: &Catalogue, guard: &DeletionGuard, now: Timestamp, plan: &mut RetentionPlan) {
     let mut uploads: BTreeMap<&str, Vec<&Chunk>> = BTreeMap::new();
     for chunk in &catalogue.chunks {
@@ -35,7 +35,7 @@ pub(super) fn plan_chunks(catalogue: &Catalogue, guard: &DeletionGuard, now: Tim
     }
 }
 
-/// `size` is that of the whole object, if it is there.
+/// Decision for the parts of one object. `size` is the size of the whole object, `None` when it does not exist.
 fn decide_chunks(
     chunks: &[&Chunk],
     size: Option<u64>,
@@ -49,8 +49,8 @@ fn decide_chunks(
         let bytes = chunks
             .iter()
             .fold(0_u64, |sum, chunk| sum.saturating_add(chunk.object.size));
-        // An object smaller than its parts was not made of them: it may be a manifest that points at them, as
-        // Swift shows when it is asked by the S3 API.
+        // An object smaller than its parts may be a manifest that points at them, as Swift exposes
+        // large objects through its S3 API.
         return if size >= bytes {
             Ok(DeletionReason::UploadComplete)
         } else {

@@ -1,21 +1,20 @@
-//! Where the part begins that is never touched.
+//! Finds the oldest full snapshot that retention never deletes.
 
 use mainstay_ids::Revision;
 
 use super::{DeletionGuard, ChainProof};
 use crate::catalogue::{Catalogue, SnapshotObject};
 
-/// The oldest full snapshot that must stay: itself and everything that sorts behind it does.
+/// The oldest protected full snapshot: it and every object that sorts after it are kept.
 ///
-/// Every delta of a chain ends behind its base, so the floor covers chains whole, the spare deltas included.
+/// Every delta of a chain sorts after its base, so the floor protects whole chains, redundant deltas included.
 pub(super) struct RetentionFloor((Revision, i64));
 
 impl RetentionFloor {
-    /// The floor under the newest chain; `None` when there is none to stand on.
+    /// Returns the floor of the newest restorable chain; `None` when no chain is known to be restorable.
     ///
-    /// By names, the newest chain that restores always begins with the newest full snapshot: where an older one leads
-    /// past it, its deltas lead on from the newer one as well. Reading may prove only an older chain; then that
-    /// is the floor.
+    /// By names, the newest restorable chain always starts with the newest full snapshot: deltas of an older chain
+    /// that reach past it also continue from it. If reading proves only an older chain, that chain is the floor.
     pub(super) fn find(catalogue: &Catalogue, guard: &DeletionGuard) -> Option<Self> {
         let newest = catalogue.fulls.last()?.name.sort_key();
         match &guard.proof {

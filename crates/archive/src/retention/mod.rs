@@ -1,20 +1,20 @@
-//! What may be deleted, what stays, and why: a pure function of names, a clock and a guard.
+//! Plans which objects retention deletes and which it keeps, with reasons: a pure function of names, time and guard.
 //!
 //! ```text
-//! catalogue ─► floor: the newest chain that restores ─► below it: ┬ deltas by age
+//! catalogue ─► floor: the newest restorable chain ───► below it: ┬ deltas by age
 //!   guard ───► pins, locks, proof                                 ├ fulls by policy
 //!                                                      chunks ────┴► Plan: deletions in order, and the kept
 //! ```
 //!
-//! **Comes in**: a [`Catalogue`], [`Rules`], the time, a [`Guard`]. **Goes out**: a [`Plan`].
+//! **Input**: a [`Catalogue`], [`Rules`], the time, a [`Guard`]. **Output**: a [`Plan`].
 //!
-//! **Holds**: the newest chain that restores by its names, and the one proven by reading it, lose nothing, and
-//! neither does anything newer: a broken newest snapshot never makes those before it thinner. Pinned and locked
-//! objects stay. Deletions may stop anywhere: a delta that stays never loses its base or the deltas before it, so
-//! whatever is left of a chain restores. Applying a plan and planning again at the same time deletes nothing more.
+//! **Invariants**: the newest chain that is restorable by its names, the chain proven by reading it, and every newer
+//! object are kept: a broken newest snapshot never thins out older ones. Pinned and locked objects are kept.
+//! Deletions may stop at any point: a kept delta never loses its base or the deltas before it, so what remains of a
+//! chain is restorable. Applying a plan and planning again at the same time deletes nothing more.
 //!
-//! The rules are those of the peer, counted in UTC. Where it would leave deltas that no base leads to, the base and
-//! the deltas between stay until the last of them is past its retention. A leading delta is a delta, not a base.
+//! The rules are those of etcd-backup-restore, in UTC. Where upstream would orphan deltas by deleting their base, the
+//! base and the deltas between are kept until the last delta is past its retention. A delta is never used as a base.
 
 mod bucket;
 mod chunks;
@@ -30,65 +30,65 @@ use crate::catalogue::{Catalogue, SnapshotObject};
 use crate::chain::{ChainInfo, list_chains};
 use floor::RetentionFloor;
 
-/// Which full snapshots are worth keeping. The newest always is.
+/// Which full snapshots to keep. The newest is always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionPolicy {
-    /// All of this hour, the last of each hour of today, of each of the seven days before, of each of the
-    /// four weeks before those.
+    /// All of the current hour, then the last one of each earlier hour of today, of each of the seven days before,
+    /// and of each of the four weeks before those.
     Exponential,
-    /// The newest ones.
+    /// The newest `most` full snapshots.
     LimitBased {
-        /// How many.
+        /// Number to keep; 0 counts as 1.
         limit: usize,
     },
 }
 
-/// What to keep.
+/// Retention settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionRules {
-    /// Which full snapshots.
+    /// Policy for full snapshots.
     pub policy: RetentionPolicy,
-    /// How long deltas stay that the newest chain does not need.
+    /// Minimum age before a delta outside the newest chain is deleted.
     pub delta_retention: SignedDuration,
 }
 
-/// What is known of the newest chain beyond its names.
+/// Evidence that the newest chain is restorable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ChainProof {
-    /// Nothing: no snapshot is deleted.
+    /// None: no snapshot is deleted.
     #[default]
     Unproven,
-    /// Names are believed.
+    /// Object names are trusted.
     NamesOnly,
-    /// The chain that begins with this full snapshot was read and is whole.
+    /// The chain starting with this full snapshot was read completely and is intact.
     VerifiedBase {
         /// Key of the full snapshot.
         key: String,
     },
 }
 
-/// What parts of uploads are to the store.
+/// Meaning of upload parts in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UploadParts {
-    /// Left over once the object is complete.
+    /// Leftovers once the object is complete.
     #[default]
     Leftovers,
-    /// The data itself (Swift): never touched.
+    /// The data itself (Swift): never deleted.
     Data,
 }
 
-/// What must not be deleted whatever the rules say.
+/// Objects that must not be deleted whatever the rules are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionGuard {
-    /// Objects somebody is using, by key or by name.
+    /// Objects in use (a restore, a copy), by key or by name.
     pub pinned: BTreeSet<String>,
-    /// Objects the store does not let go before a time, by key.
+    /// Objects under a retention lock of the store: key and end of the lock.
     pub locked: BTreeMap<String, Timestamp>,
-    /// Full snapshots that were read and found damaged, by key. They stand in for no other.
+    /// Keys of full snapshots that were read and found damaged. They never replace another one.
     pub damaged: BTreeSet<String>,
-    /// What is known of the newest chain.
+    /// Evidence that the newest chain is restorable.
     pub proof: ChainProof,
-    /// What parts of uploads are.
+    /// Meaning of upload parts in the store.
     pub parts: UploadParts,
 }
 
@@ -106,22 +106,22 @@ impl DeletionGuard {
     }
 }
 
-/// The kinds of objects that are deleted.
+/// Kinds of objects that retention deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GarbageKind {
     /// A full snapshot.
     Full,
     /// A delta.
     Delta,
-    /// A part of an upload.
+    /// An upload part.
     Chunk,
 }
 
 impl GarbageKind {
-    /// All of them.
+    /// Every kind.
     pub const ALL: [Self; 3] = [Self::Full, Self::Delta, Self::Chunk];
 
-    /// The word metrics use, the peer's.
+    /// Metric label value, as in etcd-backup-restore.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Full => "Full",
@@ -131,89 +131,89 @@ impl GarbageKind {
     }
 }
 
-/// Why an object goes.
+/// Why an object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeletionReason {
-    /// A newer full snapshot stands for the same hour, day or week.
+    /// A newer full snapshot is kept for the same hour, day or week.
     Thinned(TimeBucket),
-    /// Older than everything the policy keeps.
+    /// Older than every period of the policy.
     Expired,
-    /// There are enough newer ones.
+    /// More than the limit of newer full snapshots exist.
     OverLimit,
-    /// Read, and found damaged; sound ones take its place.
+    /// Read and found damaged; intact ones replace it.
     Damaged,
-    /// A delta the newest chain does not need, older than its retention.
+    /// A delta outside the newest chain, past its retention.
     PastRetention,
-    /// The same, and no full snapshot comes before it.
+    /// Like `PastRetention`, for a delta without a full snapshot before it.
     NoBase,
-    /// A part of an object that is complete.
+    /// An upload part of a complete object.
     UploadComplete,
-    /// A part of an object that never came to be.
+    /// An upload part of an object that was never completed.
     UploadAbandoned,
 }
 
-/// Why an object stays.
+/// Why an object is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepReason {
-    /// It belongs to the newest chain that restores, or is newer.
+    /// In the newest restorable chain, or newer.
     NewestChain,
-    /// No chain is known to restore, so nothing goes.
+    /// No chain is known to be restorable, so nothing is deleted.
     NoProvenChain,
-    /// Somebody is using it.
+    /// In use.
     Pinned,
-    /// The store does not let it go before this time.
+    /// Locked by the store until this time.
     LockedUntil(Timestamp),
-    /// It stands for this hour, day or week.
+    /// The newest of this hour, day or week.
     LatestInBucket(TimeBucket),
-    /// It is among the newest.
+    /// Among the newest ones within the limit.
     WithinLimit,
     /// A delta younger than its retention.
     WithinRetention,
-    /// A delta that leads to one that stays.
+    /// A delta that a kept delta builds on.
     PrecedesKeptDelta,
-    /// A full snapshot with deltas that stay.
+    /// A full snapshot that a kept delta builds on.
     BaseOfKeptDelta,
-    /// A part of an object that may still be on its way.
+    /// An upload part of an object whose upload may still be running.
     UploadInProgress,
-    /// A part that is the data.
+    /// An upload part that holds the data itself.
     PartIsData,
 }
 
-/// An object that goes.
+/// An object to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The object.
+    /// The object to delete.
     pub object: SnapshotObject,
-    /// What it is.
+    /// Kind of the object.
     pub kind: GarbageKind,
-    /// Why it goes.
+    /// Why it is deleted.
     pub reason: DeletionReason,
-    /// For a delta, the key of its base: when the delta cannot be deleted, the base has to stay.
+    /// For a delta, the key of its base: when deleting the delta fails, the base must be kept.
     pub base: Option<String>,
 }
 
-/// An object that stays.
+/// An object to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptObject {
-    /// Its key.
+    /// Full object key.
     pub key: String,
-    /// Why it stays.
+    /// Why it is kept.
     pub reason: KeepReason,
 }
 
-/// What goes, in the order to delete it, and what stays.
+/// Deletions in the order to carry them out, and kept objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionPlan {
-    /// Parts first, then the deltas of old chains, newest first, then full snapshots, oldest first.
+    /// Upload parts first, then the deltas of old chains, newest first, then full snapshots, oldest first.
     pub deletions: Vec<Deletion>,
-    /// The rest, oldest first.
+    /// All other objects, oldest first.
     pub kept: Vec<KeptObject>,
 }
 
 impl RetentionPlan {
-    /// Whether a snapshot goes, not only parts of uploads.
+    /// Returns true when the plan deletes a snapshot, not only upload parts.
     pub fn deletes_snapshots(&self) -> bool {
         self.deletions.iter().any(|d| d.kind != GarbageKind::Chunk)
     }
@@ -233,37 +233,39 @@ impl RetentionPlan {
     }
 }
 
-/// Says what may go.
+/// Computes what to delete and what to keep.
 pub fn plan_retention(catalogue: &Catalogue, rules: &RetentionRules, now: Timestamp, guard: &DeletionGuard) -> RetentionPlan {
     let mut plan = RetentionPlan::default();
     chunks::plan_chunks(catalogue, guard, now, &mut plan);
     let streams = list_chains(catalogue);
     let Some(floor) = RetentionFloor::find(catalogue, guard) else {
+        // Without evidence of a restorable chain every snapshot may be the only good one.
         for object in catalogue.fulls.iter().chain(&catalogue.deltas) {
             plan.keep(object, KeepReason::NoProvenChain);
         }
         return plan;
     };
-    let desk = ChainPlanner {
+    let planner = ChainPlanner {
         rules,
         now,
         guard,
         decisions: bucket::apply_policy(&catalogue.fulls, rules.policy, now, guard),
     };
-    let mut doomed = Vec::new();
+    let mut deletable = Vec::new();
     for stream in &streams {
         if stream.base.as_ref().is_some_and(|base| floor.covers(base)) {
             let members = stream.base.iter().chain(&stream.deltas);
             members.for_each(|object| plan.keep(object, KeepReason::NewestChain));
         } else {
-            doomed.extend(desk.plan_old_chain(stream, &mut plan));
+            deletable.extend(planner.plan_old_chain(stream, &mut plan));
         }
     }
-    plan.deletions.extend(doomed);
+    // Bases after all deltas: an interrupted deletion must not leave deltas without their base.
+    plan.deletions.extend(deletable);
     plan
 }
 
-/// What every old stream is judged by.
+/// Inputs for planning a chain below the floor.
 struct ChainPlanner<'a> {
     rules: &'a RetentionRules,
     now: Timestamp,
@@ -272,18 +274,18 @@ struct ChainPlanner<'a> {
 }
 
 impl ChainPlanner<'_> {
-    /// Plans the deltas of a stream at once and returns its base if that goes, to be deleted later.
+    /// Plans the deltas of a chain and returns the deletion of its base, if any, for later.
     fn plan_old_chain(&self, stream: &ChainInfo, plan: &mut RetentionPlan) -> Option<Deletion> {
-        let wanted = stream
+        let last_kept = stream
             .deltas
             .iter()
             .rposition(|delta| self.delta_keep_reason(delta).is_some());
-        let is_wanted = wanted.is_some();
-        let doomed = stream
+        let has_kept_delta = last_kept.is_some();
+        let deletable = stream
             .base
             .as_ref()
-            .and_then(|base| self.plan_base(base, is_wanted, plan));
-        let needed = wanted.map_or(0, |position| position.saturating_add(1));
+            .and_then(|base| self.plan_base(base, has_kept_delta, plan));
+        let needed = last_kept.map_or(0, |position| position.saturating_add(1));
         let (needed, rest) = stream
             .deltas
             .split_at_checked(needed)
@@ -291,6 +293,7 @@ impl ChainPlanner<'_> {
         for delta in needed {
             plan.keep(delta, self.delta_keep_reason(delta).unwrap_or(KeepReason::PrecedesKeptDelta));
         }
+        // Newest first: an interrupted deletion leaves a shorter chain without a gap.
         for delta in rest.iter().rev() {
             let reason = if stream.base.is_some() {
                 DeletionReason::PastRetention
@@ -304,10 +307,10 @@ impl ChainPlanner<'_> {
                 base: stream.base.as_ref().map(|base| base.key.clone()),
             });
         }
-        doomed
+        deletable
     }
 
-    /// Why a delta of an old stream stays for itself.
+    /// Why a delta of an old chain is kept for its own sake; `None` when it is past its retention.
     fn delta_keep_reason(&self, delta: &SnapshotObject) -> Option<KeepReason> {
         let cutoff = self
             .now
@@ -324,8 +327,8 @@ impl ChainPlanner<'_> {
         }
     }
 
-    /// Keeps the base of an old stream, or says why it goes.
-    fn plan_base(&self, base: &SnapshotObject, has_wanted: bool, plan: &mut RetentionPlan) -> Option<Deletion> {
+    /// Keeps the base of an old chain, or returns its deletion.
+    fn plan_base(&self, base: &SnapshotObject, has_kept_delta: bool, plan: &mut RetentionPlan) -> Option<Deletion> {
         let slot = self
             .decisions
             .get(base.key.as_str())
@@ -335,7 +338,7 @@ impl ChainPlanner<'_> {
         let reason = match (slot, lock) {
             _ if self.guard.is_pinned(base) => KeepReason::Pinned,
             (Ok(keep), _) => keep,
-            _ if has_wanted => KeepReason::BaseOfKeptDelta,
+            _ if has_kept_delta => KeepReason::BaseOfKeptDelta,
             (Err(_), Some(until)) => KeepReason::LockedUntil(until),
             (Err(reason), None) => {
                 return Some(Deletion {

@@ -69,7 +69,7 @@ fn keys(objects: &[&str]) -> Vec<String> {
 
 fn keep_reason(plan: &RetentionPlan, object: &str) -> KeepReason {
     let found = plan.kept.iter().find(|kept| kept.key == key(object));
-    found.unwrap_or_else(|| panic!("{object} goes")).reason
+    found.unwrap_or_else(|| panic!("{object} is deleted")).reason
 }
 
 fn deletion_reason(plan: &RetentionPlan, object: &str) -> DeletionReason {
@@ -80,7 +80,7 @@ fn deletion_reason(plan: &RetentionPlan, object: &str) -> DeletionReason {
 #[test]
 fn moments_fall_into_the_hours_days_and_weeks_of_utc() {
     let table = [
-        ("2026-11-16T10:59:59Z", TimeBucket::CurrentHour), // a clock that is ahead
+        ("2026-11-16T10:59:59Z", TimeBucket::CurrentHour), // clock skew: in the future
         ("2026-11-17T09:00:00Z", TimeBucket::CurrentHour),
         ("2026-11-16T10:30:00Z", TimeBucket::CurrentHour),
         ("2026-11-16T10:00:00Z", TimeBucket::CurrentHour),
@@ -396,7 +396,7 @@ fn parts_go_when_their_object_is_complete_or_nobody_has_written_for_a_day() {
     assert_eq!(chunk_decisions(&under_way, &guard), [Err(KeepReason::UploadInProgress); 2]);
     let abandoned = catalogue_with_parts(None, &[old, old]);
     assert_eq!(chunk_decisions(&abandoned, &guard), [Ok(DeletionReason::UploadAbandoned); 2]);
-    // Parts go without a chain to stand on, too.
+    // Parts are deleted without a restorable chain, too.
     assert_eq!(
         chunk_decisions(&abandoned, &DeletionGuard::default()),
         [Ok(DeletionReason::UploadAbandoned); 2]
@@ -412,7 +412,7 @@ fn parts_that_are_the_data_stay() {
     };
     let parts = catalogue_with_parts(Some(30), &[old, old]);
     assert_eq!(chunk_decisions(&parts, &swift), [Err(KeepReason::PartIsData); 2]);
-    // A manifest is smaller than what it points at.
+    // A manifest is smaller than the parts it points at.
     let manifest = catalogue_with_parts(Some(0), &[old, old]);
     assert_eq!(chunk_decisions(&manifest, &names_only_guard()), [Err(KeepReason::PartIsData); 2]);
 }

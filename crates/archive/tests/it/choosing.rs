@@ -1,4 +1,4 @@
-//! Choosing against a model that looks at one revision after the other, and tries every set of deltas.
+//! Compares chain selection with a model that checks every revision and tries every set of deltas.
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
@@ -73,7 +73,7 @@ impl ModelBucket {
         reached
     }
 
-    /// The first revision a delta starts at behind a hole directly after `base`.
+    /// The first revision a delta starts at after a gap directly after `base`.
     fn first_after_gap(&self, base: i64) -> Option<i64> {
         let starts = self.deltas.iter().map(|d| d.0).filter(|&s| s > base + 1);
         if self.has_revision(base + 1) {
@@ -101,7 +101,7 @@ impl ModelBucket {
             .unwrap() as usize
     }
 
-    /// What the model says of a revision: the base, and the first delta revision behind a hole.
+    /// The model's result for a revision: the base, and the first delta revision after a gap.
     fn expected_choice(&self, target: i64) -> Option<((i64, i64), Option<i64>)> {
         let mut bases: Vec<_> = self
             .bases
@@ -125,7 +125,7 @@ fn base_of(chain: &SnapshotChain) -> (i64, i64) {
     (chain.base.name.last.0, chain.base.name.created)
 }
 
-/// Every link connects to the one before, also when any alternate stands in for it.
+/// Every link connects to the one before, also when any alternate replaces it.
 fn is_connected(chain: &SnapshotChain, from: i64, to: i64) -> bool {
     let choices = |l: &mainstay_archive::chain::Link| {
         let all = std::iter::once(&l.object).chain(&l.alternates);
@@ -226,7 +226,7 @@ proptest! {
         }
     }
 
-    /// A moment is in the chain when everything stored before it is, and the last object was stored at or after it.
+    /// A time is covered when the chain holds everything stored before it and its last object was stored at or after it.
     #[test]
     fn a_moment_is_chosen_with_all_that_lies_before_it(world in model_buckets(), moment in 0..45_i64) {
         let target = ChainTarget::Time(Timestamp::from_second(moment).unwrap());

@@ -1,4 +1,4 @@
-//! Every bucket of the peer: what it holds, that every hash is right, that the chosen chain has no hole.
+//! Every bucket of etcd-backup-restore: its objects, that every hash matches, that the selected chain has no gap.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -89,7 +89,7 @@ fn list_files(root: &Path, folder: &Path, listed: &mut Vec<ListedObject>) {
     }
 }
 
-/// An event without its borrow.
+/// An owned event.
 #[derive(Clone, Debug, PartialEq)]
 struct PutEvent {
     value: Vec<u8>,
@@ -108,12 +108,12 @@ fn every_object_of_a_bucket_is_recognised() {
             chunks,
             foreign,
         } = &bucket.catalogue;
-        let wanted = if folder == "overlap-3.5.30" {
+        let expected = if folder == "overlap-3.5.30" {
             (2, 9)
         } else {
             (1, 5)
         };
-        assert_eq!((fulls.len(), deltas.len()), wanted, "{folder}");
+        assert_eq!((fulls.len(), deltas.len()), expected, "{folder}");
         assert!(chunks.is_empty() && foreign.is_empty(), "{folder}");
         let listed = &list_prefixes(PREFIX)[0];
         for object in fulls.iter().chain(deltas) {
@@ -252,7 +252,7 @@ fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
             if revision <= chain.base.name.last {
                 continue;
             }
-            let wanted = PutEvent {
+            let expected = PutEvent {
                 value: bytes("value"),
                 create_revision: Revision(number("create_revision")),
                 version: number("version"),
@@ -260,7 +260,7 @@ fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
             };
             assert_eq!(
                 puts.get(&(bytes("key"), revision)),
-                Some(&wanted),
+                Some(&expected),
                 "{folder} {revision}"
             );
             compared += 1;
@@ -302,7 +302,7 @@ fn real_objects_survive_every_compression_of_ours() {
     }
 }
 
-/// All events of a stored delta, if it reads to a proven end.
+/// All events of a stored delta, if its hash matches.
 fn read_verified(compression: &Compression, stored: Vec<u8>) -> Option<Vec<String>> {
     let stream = open_decoder(compression, std::io::Cursor::new(stored), NonZeroUsize::MIN).ok()?;
     let mut reader = DeltaReader::new(stream);
@@ -333,7 +333,7 @@ fn a_cut_or_altered_object_of_the_peer_gives_no_other_events() {
             assert_eq!(read_verified(compression, cut), None, "{folder} cut to {position}");
             let mut flipped = stored.clone();
             flipped[position] ^= 0x10;
-            // A flip may say the same in other words: another copy of a repeated text, say.
+            // A flip may encode the same content differently: another copy of a repeated text, for example.
             let found = read_verified(compression, flipped);
             assert!(
                 found.is_none() || found == events,

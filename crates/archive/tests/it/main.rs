@@ -1,4 +1,4 @@
-//! The crate against buckets the peer wrote, and against random input.
+//! Tests the crate with buckets written by etcd-backup-restore, and with random input.
 
 #![expect(
     clippy::indexing_slicing,

@@ -26,7 +26,7 @@ fn names() -> impl Strategy<Value = SnapshotName> {
     let compression = prop_oneof![
         compressions(),
         "[a-z0-9]{1,6}"
-            .prop_filter("not the final mark", |s| s != "final")
+            .prop_filter("not the final suffix", |s| s != "final")
             .prop_map(|s| Compression::from_suffix(&s)),
     ];
     (
@@ -108,7 +108,7 @@ fn write_delta(events: &[OwnedEvent]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Whether the stream reads to a proven end, checking each event on the way.
+/// Returns true when the stream reads to the end and its hash matches; compares each event.
 fn reads_exactly(stream: impl Read, wanted: &[OwnedEvent]) -> bool {
     let mut reader = DeltaReader::new(stream);
     let mut wanted = wanted.iter();
@@ -121,7 +121,7 @@ fn reads_exactly(stream: impl Read, wanted: &[OwnedEvent]) -> bool {
     }
 }
 
-/// Whether the stream reads to a proven end at all.
+/// Returns true when the stream reads to the end and its hash matches.
 fn reads_to_end(stream: impl Read) -> bool {
     let mut reader = DeltaReader::new(stream);
     loop {

@@ -1,4 +1,4 @@
-//! Retention over random buckets: whatever the rules, what must stay stays.
+//! Retention over random buckets: objects that must be kept are kept under any rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 const MAX_REVISION: i64 = 60;
 /// 2026-11-16T10:30:00Z.
 const NOW: i64 = 1_794_825_000;
-/// Times reach back over every bucket and beyond, and a little ahead.
+/// Times cover every bucket, older times, and a little of the future.
 const OLDEST_TIME: i64 = NOW - 45 * 24 * 3600;
 const FUTURE_TIME: i64 = NOW + 7200;
 
@@ -46,7 +46,7 @@ fn objects() -> impl Strategy<Value = Vec<ListedObject>> {
     (fulls, deltas).prop_map(|(fulls, deltas)| fulls.into_iter().chain(deltas).flatten().collect())
 }
 
-/// An object, and parts of it; with an odd number of parts the object itself is not there yet.
+/// An object and its parts; with an odd number of parts the object itself does not exist yet.
 fn with_parts(name: &SnapshotName, parts: u64, modified: i64) -> Vec<ListedObject> {
     let key = object_key("p", name);
     let modified = Timestamp::from_second(modified).unwrap();
@@ -117,7 +117,7 @@ impl RetentionCase {
         plan_retention(&self.catalogue(), &self.rules, now(), &self.guard)
     }
 
-    /// The world after the first `count` deletions.
+    /// The bucket after the first `count` deletions.
     fn after_deletions(&self, plan: &RetentionPlan, count: usize) -> Self {
         let gone: BTreeSet<&str> = plan
             .deletions

@@ -1,4 +1,4 @@
-//! Built and appended files hold what was put in.
+//! Created and appended files contain the items written.
 
 use mainstay_bbolt::{Database, BboltError, LeafWriter, Update, WrittenLeaf};
 use proptest::prelude::*;
@@ -140,7 +140,7 @@ proptest! {
         let bytes = build_file(page_size, &[("key", &base)]);
         let high_water = Database::open(bytes.as_slice()).unwrap().meta().high_water;
         let disk = LoggedDisk::from_bytes(bytes);
-        // The first `overlap` of the rows written ahead turn out to be in the base already.
+        // The base already contains the first `overlap` rows that were written ahead.
         let end = 2 + base.len() as u64;
         let again = rows(end.saturating_sub(overlap).max(2), &ahead);
         let mut writer = LeafWriter::new(&disk, page_size, high_water).unwrap();

@@ -1,11 +1,11 @@
-//! A crash at any write of a commit leaves the state before or after it, never anything else.
+//! A crash at any write of a commit leaves the state before or after it.
 
 use mainstay_bbolt::Update;
 
 use crate::support::{LoggedDisk, BucketModel, DiskOp, apply_op, build_file, read_bucket, rows};
 
-/// What the disk may hold after a crash behind operation `at`: everything up to the last sync, and
-/// any part of what came later. Three parts stand for all: everything, nothing, only the newest.
+/// Possible disk contents after a crash after operation `at`: everything up to the last sync, and any part of the later
+/// writes. Three cases represent all: everything, nothing, only the newest.
 fn possible_states(before: &[u8], log: &[DiskOp], at: usize) -> Vec<Vec<u8>> {
     let synced = log[..at]
         .iter()
@@ -67,7 +67,7 @@ fn a_crash_at_any_write_leaves_the_old_or_the_new_state() {
         );
         for at in 0..=log.len() {
             for bytes in possible_states(&before, &log, at) {
-                let found = read_bucket(&bytes, "key").expect("a crash must not damage the file");
+                let found = read_bucket(&bytes, "key").expect("a crash must not corrupt the file");
                 assert!(
                     found == old || found == after,
                     "round {round}, crash after {at}"

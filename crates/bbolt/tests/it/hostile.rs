@@ -1,4 +1,4 @@
-//! Damaged and hostile files give errors that name the place, never a panic, never a loop.
+//! Corrupt and hostile files give errors with a position, never a panic, never a loop.
 
 use mainstay_bbolt::{Database, BboltError, Meta, MetaFault, check};
 use proptest::prelude::*;
@@ -181,7 +181,7 @@ fn truncation_at_every_page_is_an_error() {
 #[test]
 fn every_flipped_bit_of_structure_is_an_error_or_changes_content_only() {
     let bytes = sample_file();
-    let sound = read_bucket(&bytes, "key").unwrap();
+    let intact = read_bucket(&bytes, "key").unwrap();
     for page in 2..bytes.len() / PAGE {
         for bit in 0..(16 + 16 * 4) * 8 {
             let mut flipped = bytes.clone();
@@ -189,7 +189,7 @@ fn every_flipped_bit_of_structure_is_an_error_or_changes_content_only() {
             if check_file(&flipped).is_ok() {
                 let found = read_bucket(&flipped, "key").unwrap();
                 assert!(
-                    found.len() <= sound.len(),
+                    found.len() <= intact.len(),
                     "page {page} bit {bit} invents items"
                 );
             }

@@ -1,4 +1,4 @@
-//! The engine as its users see it: built files, appended files, crashed files, hostile files.
+//! Tests through the public API: created files, appended files, crashes, hostile files.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! A disk in memory that remembers what was done to it, and the model files are compared with.
+//! A disk in memory that records all operations, and the model that files are compared with.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -103,7 +103,7 @@ pub(crate) fn build_file(page_size: u32, buckets: &[(&str, &BucketModel)]) -> Ve
     disk.bytes()
 }
 
-/// The content of one bucket, read both ways, after a full check of the file.
+/// The content of one bucket, read in both directions, after a full check of the file.
 pub(crate) fn read_bucket(bytes: &[u8], name: &str) -> Result<BucketModel, BboltError> {
     let database = Database::open(bytes)?;
     let mut seen = BucketModel::new();
@@ -140,7 +140,7 @@ fn collect_items<S: ReadAt>(mut cursor: mainstay_bbolt::Cursor<'_, S>) -> Result
     Ok(items)
 }
 
-/// Keys as revisions are: ascending numbers; values of the lengths given.
+/// Keys like revisions: ascending numbers; values of the given lengths.
 pub(crate) fn rows(first: u64, lengths: &[usize]) -> BucketModel {
     lengths
         .iter()

@@ -1,4 +1,4 @@
-//! A compaction keeps what etcd keeps, and the hash proves it.
+//! A compaction keeps the same rows as etcd, proven by the hash.
 
 use mainstay_bbolt::{Database, BboltError, check};
 use mainstay_ids::Revision;
@@ -57,7 +57,7 @@ fn the_hash_after_compaction_is_the_one_of_a_logically_compacted_source() {
             assert_eq!(
                 hash_kv(&result, Some(Revision(revision))).unwrap(),
                 hash_kv(&logical, Some(Revision(revision))).unwrap(),
-                "compacted at {compact}, asked at {revision}"
+                "compacted at {compact}, hash at {revision}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Each way a history can be wrong has its own fault.
+//! Each kind of invalid history has its own error.
 
 use mainstay_ids::Revision;
 use mainstay_mvcc::{RevisionKey, RowFault, HistoryWarning};
@@ -27,7 +27,7 @@ fn real_histories_are_sound() {
 
 #[test]
 fn a_missing_transaction_is_a_gap() {
-    // All but the last change of a transaction and the last transaction: those leave no trace.
+    // Skips the last change of a transaction and the last transaction: their loss leaves no trace.
     for missing in 0..7 {
         let mut rows = data_set_1();
         rows.remove(missing);
@@ -146,8 +146,8 @@ fn the_mark_of_a_bumped_revision_is_accepted() {
     assert!(matches!(history_fault(&rows, None), RowFault::Gap { .. }));
 }
 
-/// Rows are compared in batches, so a fault may come to light some rows later; it must be the first
-/// of the history all the same, wherever in a batch it lies.
+/// Rows are compared in batches, so an error may be reported some rows later. It must still be the first error of the
+/// history, wherever it is in a batch.
 #[test]
 fn of_two_faults_the_first_is_told() {
     for broken in [2, 255, 256, 257, 600, 998] {
@@ -171,13 +171,13 @@ fn of_two_faults_the_first_is_told() {
         assert_eq!(
             history_fault(&rows, None),
             discontinuous,
-            "found at the end or on the way"
+            "found in a later row or at the end"
         );
         rows[997].value.clear();
         assert_eq!(
             history_fault(&rows, None),
             discontinuous,
-            "not the row without a value behind it"
+            "not the row without a value after it"
         );
     }
 }

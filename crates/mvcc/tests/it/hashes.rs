@@ -1,4 +1,4 @@
-//! `HashKV` and the status hash equal what etcd 3.4.23, 3.5.16 and 3.5.30 answered.
+//! `HashKV` and the status hash equal those reported by etcd 3.4.23, 3.5.16 and 3.5.30.
 
 use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatus;

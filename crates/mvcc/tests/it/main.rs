@@ -1,4 +1,4 @@
-//! Rows, hashes and compaction against the answers real servers gave.
+//! Compares rows, hashes and compaction with the results of real servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -11,7 +11,7 @@ use crate::support::{PutRow, Row, build_database, delete, check_history};
 
 const NAMES: [&str; 6] = ["a", "b", "ab", "c", "\u{0}", "long key"];
 
-/// Turns random choices into a history that a server could have written.
+/// Turns random choices into a valid history.
 fn build_rows(transactions: &[Vec<(usize, bool)>]) -> Vec<Row> {
     let mut live: HashMap<&str, (i64, i64)> = HashMap::new();
     let mut rows = Vec::new();
@@ -111,7 +111,7 @@ proptest! {
     }
 }
 
-/// Without a live key the hash depends on what is physically there; the model cannot tell.
+/// Without a live key the hash depends on the physical rows, which the model does not have.
 fn naive_is_empty(rows: &[Row], revision: i64) -> bool {
     let newest: HashMap<&[u8], bool> = rows
         .iter()

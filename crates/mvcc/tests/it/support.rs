@@ -150,7 +150,7 @@ pub(crate) fn build_database(
     Database::open(disk.into_bytes()).unwrap()
 }
 
-/// The history of a database, checked.
+/// Checks the history of a database.
 pub(crate) fn check_history(database: &Database<Vec<u8>>) -> Result<HistorySummary, RowFault> {
     let mut history = HistoryChecker::new(&DatabaseStatus::read(database).unwrap());
     let root = database.bucket(schema::KEY).unwrap().unwrap();

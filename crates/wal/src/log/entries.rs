@@ -1,4 +1,4 @@
-//! The entries still in force, after overwriting, in index order.
+//! The effective entries of a log, after overwrites, in index order.
 
 use mainstay_ids::RaftIndex;
 
@@ -8,11 +8,11 @@ use crate::raft::Entry;
 use crate::record::RecordKind;
 use crate::segment::Segment;
 
-/// Entries of a log between two indexes. Reads the segments a second time; made by
+/// The effective entries of a log between two indexes. Reads the segments a second time. Created by
 /// [`Log::entries_after`](crate::Log::entries_after).
 ///
-/// An entry is the one in force when its term is the one the summary knows for its index: raft never has
-/// two different entries with the same index and term.
+/// An entry is effective when its term equals the summary's term for its index: raft never has two different
+/// entries with the same index and term.
 #[derive(Debug)]
 pub struct Entries<'a> {
     records: Records<'a>,

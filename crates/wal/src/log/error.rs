@@ -1,4 +1,4 @@
-//! Why a log as a whole cannot be trusted.
+//! Errors of a log as a whole.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,139 +7,139 @@ use mainstay_ids::{MemberId, RaftIndex, Term};
 
 use crate::decoder::{SegmentPosition, DecodeError};
 
-/// Why a log cannot be read to its end. Every kind but [`Open`](Self::Open) and a failed read is damage.
+/// Why a log cannot be read to its end. Every variant except [`Open`](Self::Open) and a failed read is corruption.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// A segment cannot be opened.
     #[error("open {}", file.display())]
     Open {
-        /// The segment.
+        /// The affected segment.
         file: PathBuf,
-        /// What the system said.
+        /// I/O error.
         source: io::Error,
     },
-    /// A frame or record is wrong.
+    /// A frame or record is invalid.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A segment does not begin with a checksum and the identity of the member.
-    #[error("{at}: segment does not begin with a crc and a metadata record")]
+    /// A segment does not start with a checksum and the member's identity.
+    #[error("{at}: segment does not start with a crc record and a metadata record")]
     MissingHeader {
-        /// Where one of them should be.
+        /// Position where the record is expected.
         at: SegmentPosition,
     },
-    /// No segment says whose log it is.
+    /// No segment has a metadata record.
     #[error("{}: no metadata record", file.display())]
     NoMetadata {
         /// The last segment.
         file: PathBuf,
     },
     /// Two segments were written by different members.
-    #[error("{at}: segment is of member {found}, the log before it of {expected}")]
+    #[error("{at}: segment belongs to member {found}, previous segments to member {expected}")]
     ConflictingMetadata {
-        /// The second metadata record.
+        /// Position of the differing metadata record.
         at: SegmentPosition,
-        /// Whose log it was so far.
+        /// Member of the previous segments.
         expected: MemberId,
-        /// Whose log it claims to be now.
+        /// Member of this segment.
         found: MemberId,
     },
-    /// A segment's name promises another first index than the log before it leads to.
-    #[error("{at}: segment is named for index {found}, the log before it leads to {expected}")]
+    /// The first index in a segment's name does not follow the last index of the log before it.
+    #[error("{at}: segment name has first index {found}, expected {expected}")]
     SegmentNameMismatch {
-        /// The segment.
+        /// The affected segment.
         at: SegmentPosition,
-        /// One more than the last index.
+        /// The index after the last one.
         expected: RaftIndex,
-        /// What the name says.
+        /// First index in the name.
         found: RaftIndex,
     },
-    /// A record's message cannot be parsed although its checksum holds.
-    #[error("{at}: {what} cannot be parsed")]
+    /// The message of a record is invalid although its checksum matches.
+    #[error("{at}: invalid {what} message")]
     InvalidMessage {
-        /// The record.
+        /// Position of the record.
         at: SegmentPosition,
-        /// Which message.
+        /// Name of the message.
         what: &'static str,
-        /// What the parser said.
+        /// Error of the protobuf decoder.
         source: prost::DecodeError,
     },
-    /// An entry is of a kind etcd does not know.
-    #[error("{at}: entry of unknown kind {number}")]
+    /// An entry has an unknown type.
+    #[error("{at}: unknown entry type {number}")]
     UnknownEntryKind {
-        /// The entry.
+        /// Position of the entry.
         at: SegmentPosition,
-        /// The kind.
+        /// Entry type on disk.
         number: i32,
     },
     /// An entry has index 0.
     #[error("{at}: entry with index 0")]
     IndexZero {
-        /// The entry.
+        /// Position of the entry.
         at: SegmentPosition,
     },
     /// Entries are missing.
-    #[error("{at}: entry {found} follows entry {last}: the log has a gap")]
+    #[error("{at}: entry {found} follows entry {last}: entries are missing")]
     IndexGap {
-        /// The entry behind the gap.
+        /// Position of the entry after the gap.
         at: SegmentPosition,
-        /// The entry in front of it.
+        /// Index of the entry before the gap.
         last: RaftIndex,
-        /// Its index.
+        /// Index of the entry after the gap.
         found: RaftIndex,
     },
     /// An entry has a lower term than the one before it.
-    #[error("{at}: entry {index} of term {found} follows an entry of term {before}")]
+    #[error("{at}: entry {index} has term {found}, lower than term {before} before it")]
     TermDecreased {
-        /// The entry.
+        /// Position of the entry.
         at: SegmentPosition,
-        /// Its index.
+        /// Index of the entry.
         index: RaftIndex,
-        /// The term before it.
+        /// The previous term.
         before: Term,
-        /// Its term.
+        /// The lower term.
         found: Term,
     },
-    /// A membership change says nothing.
-    #[error("{at}: membership change {index} has no content")]
+    /// A membership change is empty.
+    #[error("{at}: membership change at index {index} is empty")]
     EmptyConfChange {
-        /// The entry.
+        /// Position of the entry.
         at: SegmentPosition,
-        /// Its index.
+        /// Index of the entry.
         index: RaftIndex,
     },
-    /// A hard state goes back in time or has no term.
-    #[error("{at}: hard state of term {found} follows one of term {before}")]
+    /// The term of a hard state is 0 or lower than that of the one before.
+    #[error("{at}: hard state has term {found}, previous hard state has term {before}")]
     StateTermDecreased {
-        /// The record.
+        /// Position of the record.
         at: SegmentPosition,
-        /// The term before it.
+        /// The previous term.
         before: Term,
-        /// Its term.
+        /// The lower term.
         found: Term,
     },
-    /// A hard state has the data of an entry: its record type is damaged.
-    #[error("{at}: state record holds an entry")]
+    /// A state record contains an entry: its record type is corrupt.
+    #[error("{at}: state record contains an entry")]
     EntryInStateRecord {
-        /// The record.
+        /// Position of the record.
         at: SegmentPosition,
     },
-    /// A snapshot mark is larger than any membership makes it.
-    #[error("{at}: snapshot mark of {length} bytes")]
+    /// A snapshot record exceeds the limit.
+    #[error("{at}: snapshot record too large: {length} bytes")]
     MarkTooLarge {
-        /// The record.
+        /// Position of the record.
         at: SegmentPosition,
-        /// Its length.
+        /// Length of the record in bytes.
         length: usize,
     },
-    /// More snapshot marks or changes of term than any real log has.
+    /// More snapshot records or term changes than any real log has.
     #[error("{at}: more than {limit} {what}")]
     TooMany {
-        /// The record that is one too many.
+        /// Position of the first record above the limit.
         at: SegmentPosition,
-        /// How many are read.
+        /// Maximum number.
         limit: usize,
-        /// Of what.
+        /// What was counted.
         what: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Folds records, one after the other, into a [`LogSummary`].
+//! Builds a [`LogSummary`] from records in log order.
 
 use bytes::Bytes;
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
@@ -13,21 +13,21 @@ use crate::raft::{Entry, EntryFault, EntryKind, HardState, SnapshotMark};
 use crate::record::RecordKind;
 use crate::segment::{Segment, SegmentName};
 
-/// Snapshot marks that are kept; etcd leaves one per ten thousand entries or more.
+/// Maximum number of snapshot records; etcd writes one per ten thousand entries or more.
 const MAX_MARKS: usize = 1 << 16;
 
-/// Bytes of a snapshot mark: room for a membership of thousands.
+/// Maximum size of a snapshot record in bytes: enough for thousands of members.
 const MAX_MARK_BYTES: usize = 64 << 10;
 
-/// What the records so far add up to.
+/// State after the records so far.
 #[derive(Debug, Default)]
 pub(super) struct SummaryBuilder {
-    /// The metadata record as found, and what it says.
+    /// The metadata record, raw and decoded.
     metadata: Option<(Bytes, WalIdentity)>,
     snapshots: Vec<SnapshotMark>,
     hard_state: Option<HardState>,
     first_index: Option<RaftIndex>,
-    /// `None` until the first segment has told where the log begins.
+    /// `None` until the first segment gives the start of the log.
     last_index: Option<RaftIndex>,
     terms: TermRuns,
 }
@@ -54,7 +54,7 @@ impl SummaryBuilder {
         }
     }
 
-    /// What it all came to.
+    /// Returns the summary after the last record.
     pub(super) fn finish(self, segments: &[Segment], tail: LogTail) -> Result<LogSummary, LogError> {
         let Some((_, identity)) = self.metadata else {
             let file = segments
@@ -74,18 +74,18 @@ impl SummaryBuilder {
         })
     }
 
-    /// The first segment at hand says where the log begins: older ones may have been purged. Any other is named
-    /// for the index that follows the last one saved.
+    /// The first segment gives the start of the log, since etcd may have purged older ones. Any other segment is named
+    /// for the index after the last saved one.
     fn begin_segment(&mut self, at: SegmentPosition, name: SegmentName) -> Result<(), LogError> {
         let Some(last) = self.last_index else {
             self.last_index = Some(RaftIndex(name.first_index.0.saturating_sub(1)));
             return Ok(());
         };
         let expected = RaftIndex(last.0.saturating_add(1));
-        // After a restart etcd does not count a snapshot received from the leader as saved until the first
-        // entry behind it, so a segment cut in between has an older name.
-        let is_older_for_a_reason = self.first_index.is_none() && name.first_index < expected;
-        if name.first_index != expected && !is_older_for_a_reason {
+        // After a restart etcd counts a snapshot received from the leader as saved only from the first entry after
+        // it, so a segment cut in between has a lower index in its name.
+        let precedes_received_snapshot = self.first_index.is_none() && name.first_index < expected;
+        if name.first_index != expected && !precedes_received_snapshot {
             return Err(LogError::SegmentNameMismatch {
                 at,
                 expected,
@@ -130,27 +130,27 @@ impl SummaryBuilder {
             return Err(LogError::TooMany {
                 at,
                 limit: MAX_MARKS,
-                what: "snapshot marks",
+                what: "snapshot records",
             });
         }
         let mark = message::SnapshotMark::decode(data)
             .map(SnapshotMark::from)
             .map_err(|source| LogError::InvalidMessage {
                 at: at.clone(),
-                what: "snapshot mark",
+                what: "snapshot",
                 source,
             })?;
         if self.last_index.is_none_or(|last| mark.index > last) {
             self.restart_at_snapshot(&mark);
         } else if mark.index == RaftIndex(0) {
-            // A log that begins at the beginning knows the term there.
+            // The initial snapshot record gives the term at index 0.
             self.terms.set(mark.index, mark.term);
         }
         self.snapshots.push(mark);
         Ok(())
     }
 
-    /// A snapshot received from the leader that is ahead of the log: raft drops the log and goes on behind it.
+    /// Applies a snapshot from the leader that is ahead of the log: raft discards the log and continues after it.
     fn restart_at_snapshot(&mut self, mark: &SnapshotMark) {
         self.terms.clear();
         self.terms.set(mark.index, mark.term);
@@ -164,6 +164,7 @@ impl SummaryBuilder {
             what: "hard state",
             source,
         })?;
+        // The checksum does not cover the record type, so an entry with a flipped type bit can look like a state.
         if wire.entry_data.is_some() {
             return Err(LogError::EntryInStateRecord { at });
         }
@@ -212,7 +213,7 @@ impl SummaryBuilder {
             return Err(LogError::TooMany {
                 at,
                 limit: MAX_RUNS,
-                what: "changes of term",
+                what: "term changes",
             });
         }
         self.first_index = Some(self.first_index.map_or(index, |first| first.min(index)));
@@ -221,7 +222,7 @@ impl SummaryBuilder {
     }
 }
 
-/// The entry in a record's data.
+/// Decodes the entry in a record's data.
 pub(super) fn decode_entry(at: &SegmentPosition, data: Bytes) -> Result<Entry, LogError> {
     Entry::decode(data).map_err(|fault| match fault {
         EntryFault::Malformed(source) => LogError::InvalidMessage {

@@ -1,13 +1,13 @@
-//! A whole log: every segment of a directory, folded into what etcd would know after reading it.
+//! A whole log: reads every segment of a directory into the state that etcd has after reading it.
 //!
 //! ```text
 //! Log::open → segments ──records──► fold (identity, marks, hard state, index and term order) → LogSummary
-//!                     └─entries───► those still in force behind an index → Entries
+//!                     └─entries───► effective ones after an index → Entries
 //! ```
 //!
-//! Holds: entries overwrite what a former leader left behind, exactly as etcd reads them; an index that
-//! jumps, a term that falls, a name that lies, or a member that changes its identity is an error with its
-//! place. Memory: one read buffer, and sixteen bytes per change of term.
+//! Invariants: entries overwrite those of a former leader exactly as in etcd. An index gap, a decreasing term, a wrong
+//! segment name or a changed member identity is an error with its position. Memory: one read buffer, and sixteen
+//! bytes per change of term.
 
 mod entries;
 mod error;
@@ -30,71 +30,71 @@ use self::fold::SummaryBuilder;
 use self::records::Records;
 use self::terms::TermRuns;
 
-/// Who wrote a log.
+/// The member that wrote a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalIdentity {
-    /// The member.
+    /// Member ID.
     pub node: MemberId,
-    /// Its cluster.
+    /// Cluster ID.
     pub cluster: ClusterId,
 }
 
 /// How the last segment ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTail {
-    /// With zeros or the end of the file.
+    /// Zeros, or the end of the file.
     Clean,
-    /// With the remains of a write that a crash cut off. etcd repairs it by itself: everything before is intact.
+    /// An interrupted write. etcd repairs it at start: everything before is intact.
     Torn {
-        /// Where the intact part ends.
+        /// End of the intact part.
         at: SegmentPosition,
-        /// Bytes behind that place, preallocated zeros not counted.
+        /// Bytes after that position, without preallocated zeros.
         discarded_bytes: u64,
-        /// What gave it away.
+        /// Why the tail counts as torn.
         reason: TornReason,
     },
-    /// With bytes behind the end mark. etcd overwrites them with zeros without a word: they are what later
-    /// sectors of a torn write leave, or what is left of a log whose length field was damaged.
+    /// Bytes after the end marker: later sectors of a torn write, or the rest of a log with a corrupt length field.
+    /// etcd overwrites them with zeros without logging it.
     Trailing {
-        /// The end mark.
+        /// Position of the end marker.
         at: SegmentPosition,
-        /// Bytes from the end mark to the last one that is not zero.
+        /// Bytes from the end marker to the last byte that is not zero.
         discarded_bytes: u64,
     },
 }
 
-/// What a log says after reading all of it.
+/// State of a log after reading all of it.
 #[derive(Clone, Debug)]
 pub struct LogSummary {
-    /// Who wrote it.
+    /// The member that wrote it.
     pub identity: WalIdentity,
-    /// The snapshot marks, oldest first.
+    /// The snapshot records, oldest first.
     pub snapshots: Vec<SnapshotMark>,
-    /// The newest hard state; `None` in a log that was only just created.
+    /// The newest hard state; `None` in a newly created log.
     pub hard_state: Option<HardState>,
-    /// The oldest entry in force; `None` when there is none.
+    /// Index of the oldest effective entry; `None` without entries.
     pub first_index: Option<RaftIndex>,
-    /// The newest entry, or what the newest snapshot covers when nothing follows it.
+    /// Index of the newest entry, or of the newest snapshot when no entry follows it.
     pub last_index: RaftIndex,
-    /// How it ends.
+    /// How the last segment ends.
     pub tail: LogTail,
     terms: TermRuns,
 }
 
 impl LogSummary {
-    /// The term of the entry at `index`, or of the snapshot there; `None` outside the log.
+    /// Returns the term of the entry or snapshot at `index`; `None` outside the log.
     pub fn term_at(&self, index: RaftIndex) -> Option<Term> {
         (index <= self.last_index)
             .then(|| self.terms.term_at(index))
             .flatten()
     }
 
-    /// The newest entry known to be committed.
+    /// Returns the commit index; 0 without a hard state.
     pub fn commit_index(&self) -> RaftIndex {
         self.hard_state.map_or(RaftIndex(0), |state| state.commit)
     }
 
-    /// The marks etcd accepts, newest first: those not above the commit index.
+    /// Returns the snapshot records etcd accepts, newest first: those not above the commit index.
     pub fn usable_snapshots(&self) -> impl Iterator<Item = &SnapshotMark> {
         let commit = self.commit_index();
         self.snapshots
@@ -103,8 +103,8 @@ impl LogSummary {
             .filter(move |mark| mark.index <= commit)
     }
 
-    /// How many entries the hard state calls committed that the log does not hold. Not 0 means that the end of
-    /// the log was lost, and etcd stops at such a log.
+    /// Returns the number of committed entries that the log does not hold. Greater than 0 means that the end of the log
+    /// was lost; etcd panics on such a log.
     pub fn lost_commits(&self) -> u64 {
         self.commit_index().0.saturating_sub(self.last_index.0)
     }
@@ -118,14 +118,14 @@ pub struct Log {
 }
 
 impl Log {
-    /// Lists the segments of `dir` and checks that none is missing between two others. Reads no segment.
+    /// Lists the segments of `dir` and checks that the sequence has no gap. Reads no segment.
     pub fn open(dir: &Path) -> Result<Self, ListError> {
         let (segments, other_files) = segment::list_segments(dir)?;
         Ok(Self { segments, other_files })
     }
 
-    /// The same log from the newest segment on that is named for at most `index`, which is as far back as one has to
-    /// read for the entries from `index` on. The whole log when no segment is.
+    /// Returns the log starting at the newest segment named for at most `index`; entries from `index` on need no older
+    /// one. Returns the whole log when there is no such segment.
     #[must_use]
     pub fn since(&self, index: RaftIndex) -> Self {
         let segments = self.segments.get(first_needed_segment(&self.segments, index)..);
@@ -135,17 +135,17 @@ impl Log {
         }
     }
 
-    /// The segments, oldest first; at least one.
+    /// Returns the segments, oldest first; at least one.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Names of what else lies in the directory: prepared segments, copies of broken ones.
+    /// Returns the names of other files in the directory: preallocated segments, copies of broken ones.
     pub fn other_files(&self) -> &[OsString] {
         &self.other_files
     }
 
-    /// Reads every segment and checks all there is to check.
+    /// Reads and verifies every segment.
     pub fn read(&self) -> Result<LogSummary, LogError> {
         let mut records = Records::new(&self.segments);
         let mut fold = SummaryBuilder::default();
@@ -155,22 +155,22 @@ impl Log {
         fold.finish(&self.segments, records.into_tail())
     }
 
-    /// The entries in force behind `after`, in index order, committed or not. `summary` is what
-    /// [`read`](Self::read) gave for the same files.
+    /// Returns the effective entries after `after`, in index order, committed or not. `summary` must come from
+    /// [`read`](Self::read) of the same files.
     pub fn entries_after<'a>(&'a self, summary: &'a LogSummary, after: RaftIndex) -> Entries<'a> {
         Entries::new(&self.segments, summary, after, summary.last_index)
     }
 
-    /// The committed entries behind `after`, in index order: what a database whose consistent index is
-    /// `after` has yet to apply.
+    /// Returns the committed entries after `after`, in index order: those that a database with consistent index `after`
+    /// has not applied yet.
     pub fn committed_after<'a>(&'a self, summary: &'a LogSummary, after: RaftIndex) -> Entries<'a> {
         let until = summary.commit_index().min(summary.last_index);
         Entries::new(&self.segments, summary, after, until)
     }
 }
 
-/// The ordinal of the newest segment named for at most `index`: whatever is in force from `index` on is not in an
-/// older one, because a segment is named for the entry that follows everything before it.
+/// Position of the newest segment named for at most `index`. Effective entries from `index` on are never in an older
+/// one, because a segment is named for the entry after everything before it.
 fn first_needed_segment(segments: &[Segment], index: RaftIndex) -> usize {
     segments
         .iter()

@@ -1,4 +1,4 @@
-//! The records of several segments as one stream, each with its place, and then the tail.
+//! The records of several segments as one stream with positions, followed by the tail.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -10,18 +10,18 @@ use crate::log::{LogError, LogTail};
 use crate::record::{Record, RecordKind};
 use crate::segment::{Segment, SegmentName};
 
-/// Bytes read from disk at a time.
+/// Read buffer size in bytes.
 const READ_AHEAD: usize = 256 << 10;
 
-/// Records every segment begins with, in this order.
+/// Records at the start of every segment, in this order.
 const SEGMENT_HEADER: [RecordKind; 2] = [RecordKind::Crc, RecordKind::Metadata];
 
-/// A record and where it stands.
+/// A record and its position.
 #[derive(Debug)]
 pub(super) struct LocatedRecord {
     pub(super) at: SegmentPosition,
     pub(super) segment: SegmentName,
-    /// Whether it is the first of its segment.
+    /// True for the first record of a segment.
     pub(super) is_first_in_segment: bool,
     pub(super) record: Record,
 }
@@ -34,7 +34,7 @@ struct OpenSegment {
     role: SegmentRole,
 }
 
-/// Walks segments front to back.
+/// Iterates over the records of segments in order.
 #[derive(Debug)]
 pub(super) struct Records<'a> {
     remaining: slice::Iter<'a, Segment>,
@@ -44,7 +44,7 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Over `segments`, which are contiguous and end with the last one of the log.
+    /// Reads `segments`, which must be contiguous and end with the last one of the log.
     pub(super) fn new(segments: &'a [Segment]) -> Self {
         Self {
             remaining: segments.iter(),
@@ -54,7 +54,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The next record; `None` once the last segment has ended.
+    /// Returns the next record; `None` after the last segment.
     pub(super) fn next_record(&mut self) -> Result<Option<LocatedRecord>, LogError> {
         loop {
             let Some(open) = self.open.as_mut() else {
@@ -90,7 +90,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// How the last segment ended, once there are no more records.
+    /// Returns how the last segment ended; valid after the last record.
     pub(super) fn into_tail(self) -> LogTail {
         self.tail
     }
@@ -139,9 +139,9 @@ impl<'a> Records<'a> {
             _ if open.role == SegmentRole::Inner => return Ok(()),
             _ => {}
         }
-        let behind_mark = open.decoder.count_unread_nonzero()?;
-        if behind_mark > 0 {
-            let discarded_bytes = behind_mark.saturating_add(LENGTH_BYTES);
+        let after_marker = open.decoder.count_unread_nonzero()?;
+        if after_marker > 0 {
+            let discarded_bytes = after_marker.saturating_add(LENGTH_BYTES);
             self.tail = LogTail::Trailing {
                 at,
                 discarded_bytes,

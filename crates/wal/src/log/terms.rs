@@ -1,9 +1,8 @@
-//! The term of every index, as runs of equal terms.
+//! The term of every index, stored as runs of equal terms.
 
 use mainstay_ids::{RaftIndex, Term};
 
-/// Changes of term that are kept. A cluster that elects once a second makes as many in twelve days, and a
-/// log reaches back hours.
+/// Maximum number of term changes. One election per second needs twelve days for as many, and a log covers hours.
 pub(super) const MAX_RUNS: usize = 1 << 20;
 
 /// Runs of equal terms in index order.
@@ -14,13 +13,13 @@ pub(super) struct TermRuns {
 }
 
 impl TermRuns {
-    /// The term at `index`, taking the last run as endless; `None` before the first.
+    /// The term at `index`, treating the last run as open-ended; `None` before the first.
     pub(super) fn term_at(&self, index: RaftIndex) -> Option<Term> {
         let after = self.runs.partition_point(|(start, _)| *start <= index);
         self.runs.get(after.checked_sub(1)?).map(|(_, term)| *term)
     }
 
-    /// Forgets everything from `index` on, then lets `term` begin there. `None` when there are too many.
+    /// Removes everything from `index` on, then starts `term` there. `None` when there are too many runs.
     pub(super) fn set(&mut self, index: RaftIndex, term: Term) -> Option<()> {
         let keep = self.runs.partition_point(|(start, _)| *start < index);
         self.runs.truncate(keep);
@@ -30,7 +29,7 @@ impl TermRuns {
         (self.runs.len() <= MAX_RUNS).then_some(())
     }
 
-    /// Forgets everything.
+    /// Removes all runs.
     pub(super) fn clear(&mut self) {
         self.runs.clear();
     }

@@ -1,4 +1,4 @@
-//! Builds the tree of a new cluster, byte for byte as `etcdutl snapshot restore` does.
+//! Builds the v2 store of a new cluster with the same bytes as `etcdutl snapshot restore`.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use mainstay_ids::MemberId;
 
 use crate::go_json::{push_string, push_strings};
 
-/// Slots of the event history.
+/// Capacity of the event history in etcd's v2 store.
 pub(super) const EVENT_SLOTS: usize = 1000;
 
-/// Counters of the store in the order etcd writes them. Only creations have happened.
+/// Counters of the store in the order etcd writes them. Only creates are counted in a new store.
 const STATISTICS: [&str; 16] = [
     "getsSuccess",
     "getsFail",
@@ -29,16 +29,16 @@ const STATISTICS: [&str; 16] = [
     "watchers",
 ];
 
-/// A member as the tree of a new cluster needs it.
+/// A member of a new cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct V2BootstrapMember<'a> {
-    /// Its identity.
+    /// Member ID.
     pub id: MemberId,
-    /// Its peer URLs, sorted.
+    /// Peer URLs, sorted.
     pub peer_urls: &'a [String],
 }
 
-/// The tree of a cluster whose `members`, in ascending order of their ids, were each added by one entry.
+/// Returns the v2 store of a cluster whose `members`, in ascending order of IDs, were each added by one entry.
 pub fn build_bootstrap_store(members: &[V2BootstrapMember<'_>]) -> String {
     let attributes: Vec<String> = members
         .iter()
@@ -69,7 +69,7 @@ fn push_tree(out: &mut String, members: &[V2BootstrapMember<'_>], attributes: &[
     open_directory(out, "/0", 0);
     out.push_str("\"members\":");
     open_directory(out, "/0/members", 1);
-    // Children are sorted by name, and a name has no leading zeros: text order, not number order.
+    // Go sorts map keys as text, and member IDs have no leading zeros, so this is not the numeric order.
     let mut by_name: Vec<_> = members.iter().zip(attributes).enumerate().collect();
     by_name.sort_by_key(|(_, (member, _))| member.id.to_string());
     for (position, (ordinal, (member, value))) in by_name.into_iter().enumerate() {
@@ -115,7 +115,7 @@ fn attributes_path(id: MemberId) -> String {
     format!("/0/members/{id}/raftAttributes")
 }
 
-/// Everything of a node but its children.
+/// Writes a node up to its children.
 fn open_node(out: &mut String, path: &str, index: usize, value: &str) {
     out.push_str("{\"Path\":");
     push_string(out, path);

@@ -1,8 +1,8 @@
-//! The v2 store inside a raft snapshot: the tree in which etcd 3.4 and 3.5 keep the membership.
+//! The v2 store inside a raft snapshot, in which etcd 3.4 and 3.5 keep the membership.
 //!
-//! [`bootstrap`] builds the tree of a restored cluster with the bytes of `etcdutl snapshot restore`;
-//! [`V2Store::parse`] takes the membership out of any tree. Parsing keeps only what it looks for, so
-//! memory follows the membership and not the length of the JSON.
+//! [`bootstrap`] builds the store of a restored cluster with the same bytes as `etcdutl snapshot restore`.
+//! [`V2Store::parse`] extracts the membership from any store. Parsing keeps only the fields it needs, so memory
+//! depends on the membership, not on the length of the JSON.
 
 mod build;
 mod parse;

@@ -1,4 +1,4 @@
-//! Takes the membership out of a tree, skipping everything else as it goes by.
+//! Extracts the membership from a v2 store and skips everything else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,73 +8,73 @@ use mainstay_ids::MemberId;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// Members, present and removed, that are read from a tree.
+/// Maximum number of members, current or removed, read from a store.
 pub(super) const MAX_MEMBERS: usize = 4096;
 
-/// A member as the tree describes it.
+/// A member in a v2 store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct V2Member {
-    /// Its identity.
+    /// Member ID.
     pub id: MemberId,
-    /// Its peer URLs.
+    /// Peer URLs.
     pub peer_urls: Vec<String>,
-    /// Whether it has no vote.
+    /// True for a non-voting member.
     pub is_learner: bool,
-    /// Its name; empty until it has started for the first time.
+    /// Member name; empty until the member has started for the first time.
     pub name: String,
-    /// Its client URLs; empty until it has started for the first time.
+    /// Client URLs; empty until the member has started for the first time.
     pub client_urls: Vec<String>,
 }
 
-/// What matters of a v2 store.
+/// Membership and version in a v2 store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct V2Store {
-    /// The members in ascending order of their ids.
+    /// Members in ascending order of IDs.
     pub members: Vec<V2Member>,
-    /// Members that were removed and must not come back.
+    /// IDs of removed members, which etcd never accepts again.
     pub removed: Vec<MemberId>,
-    /// The cluster version, such as `3.5.0`.
+    /// Cluster version, for example `3.5.0`; `None` when not set yet.
     pub version: Option<String>,
-    /// How many keys of users lie at the top of `/1`: 3.6 refuses a store that has any.
+    /// Number of user keys at the top of `/1`; etcd 3.6 refuses to start with any.
     pub user_keys: usize,
 }
 
-/// Why JSON is no v2 store.
+/// Why JSON is not a v2 store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum V2StoreError {
-    /// It is not JSON of the right shape.
-    #[error("v2 store is not the json of a store")]
+    /// The JSON is invalid or has the wrong shape.
+    #[error("invalid JSON in the v2 store")]
     Json {
-        /// What the parser said, with line and column.
+        /// Error of the JSON parser, with line and column.
         source: serde_json::Error,
     },
-    /// A member's folder is not named by an id.
-    #[error("v2 store: /0/members/{name} is not named by a member id")]
+    /// The name of a member node is not a member ID.
+    #[error("v2 store: invalid member ID {name:?} in /0/members")]
     MemberName {
-        /// The name.
+        /// The rejected name.
         name: String,
     },
-    /// A member's attributes are not what they should be.
-    #[error("v2 store: {what} of member {id} cannot be read")]
+    /// The attributes of a member are invalid.
+    #[error("v2 store: invalid {what} of member {id}")]
     Attributes {
-        /// The member.
+        /// Member ID.
         id: MemberId,
-        /// Which of the two documents.
+        /// `attributes` or `raftAttributes`.
         what: &'static str,
-        /// What the parser said.
+        /// Error of the JSON parser.
         source: serde_json::Error,
     },
-    /// A member has no peer URLs.
+    /// A member has no `raftAttributes`, which hold its peer URLs.
     #[error("v2 store: member {id} has no raftAttributes")]
     NoRaftAttributes {
-        /// The member.
+        /// Member ID.
         id: MemberId,
     },
 }
 
 impl V2Store {
-    /// Takes the membership out of a tree.
+    /// Extracts the membership from the JSON of a store.
     pub fn parse(json: &[u8]) -> Result<Self, V2StoreError> {
         let store: RawStore =
             serde_json::from_slice(json).map_err(|source| V2StoreError::Json { source })?;
@@ -84,7 +84,7 @@ impl V2Store {
             .members
             .and_then(|dir| dir.children)
             .unwrap_or_default();
-        let gone = cluster
+        let removed_members = cluster
             .removed_members
             .and_then(|dir| dir.children)
             .unwrap_or_default();
@@ -96,7 +96,7 @@ impl V2Store {
         members.sort_by_key(|member| member.id);
         Ok(Self {
             members,
-            removed: gone
+            removed: removed_members
                 .0
                 .into_keys()
                 .map(parse_member_id)
@@ -151,7 +151,7 @@ struct RawStore {
     root: RawDir<RawRoot>,
 }
 
-/// A directory node; whatever is not looked for in it is skipped.
+/// A directory node; unused fields are skipped.
 #[derive(Deserialize)]
 struct RawDir<C> {
     #[serde(rename = "Children", default = "Option::default")]
@@ -223,14 +223,14 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for BoundedMap<V> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut few = BTreeMap::new();
+                let mut entries = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry()? {
-                    few.insert(name, value);
-                    if few.len() > MAX_MEMBERS {
-                        return Err(de::Error::invalid_length(few.len(), &self));
+                    entries.insert(name, value);
+                    if entries.len() > MAX_MEMBERS {
+                        return Err(de::Error::invalid_length(entries.len(), &self));
                     }
                 }
-                Ok(BoundedMap(few))
+                Ok(BoundedMap(entries))
             }
         }
 
@@ -238,7 +238,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for BoundedMap<V> {
     }
 }
 
-/// The number of items of a map that is otherwise skipped.
+/// Counts the items of a map and skips their content.
 #[derive(Default)]
 struct EntryCount(usize);
 

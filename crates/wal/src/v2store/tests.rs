@@ -22,12 +22,12 @@ fn what_is_built_is_what_is_parsed() {
         },
     ];
     let store = V2Store::parse(build_bootstrap_store(&members).as_bytes()).unwrap();
-    let seen: Vec<_> = store
+    let parsed: Vec<_> = store
         .members
         .iter()
         .map(|member| (member.id, &member.peer_urls))
         .collect();
-    assert_eq!(seen, [(MemberId(0xf), &first), (MemberId(0x10), &second)]);
+    assert_eq!(parsed, [(MemberId(0xf), &first), (MemberId(0x10), &second)]);
     assert_eq!(store.user_keys, 0);
     assert_eq!(store.version, None);
 }
@@ -49,7 +49,7 @@ fn the_json_is_json_and_every_slot_of_the_history_is_there() {
     }
 }
 
-/// A tree as a running server leaves it: attributes, a learner, a removed member, a version, a key of a user.
+/// A store as a running server leaves it: attributes, a learner, a removed member, a version, a user key.
 const LIVE: &str = r#"{"Root":{"Path":"/","Children":{
     "0":{"Path":"/0","Children":{
         "members":{"Children":{

@@ -1,4 +1,4 @@
-//! Flipped bits, cuts and zeroed sectors: never a panic, never a wrong answer taken for a right one.
+//! Flipped bits, truncation and zeroed sectors: never a panic, never a wrong result without an error.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,7 +12,7 @@ use mainstay_wal::{
 use crate::disk::{WalDir, entry, first_segment, frame_starts, snapshot_mark, new_segment_name, next_segment, hard_state};
 use crate::vectors::DEFAULT_RESTORE;
 
-/// All that a log says.
+/// Everything read from a log.
 #[derive(Debug, PartialEq)]
 struct LogContent {
     entries: Vec<Entry>,
@@ -48,7 +48,7 @@ fn sample_log() -> Vec<u8> {
     segment.into_inner()
 }
 
-/// Bits of `bytes` worth flipping: all of a frame's head and one of each byte behind it.
+/// Bits of `bytes` to flip: all of a frame's length field and one of each byte after it.
 fn bits_to_flip(bytes: &[u8]) -> Vec<usize> {
     const HEAD_BYTES: usize = 40;
     let starts = frame_starts(bytes);
@@ -83,14 +83,14 @@ impl Drop for BitFlip<'_> {
     }
 }
 
-/// Bits of `bytes`, written as a segment with `zeros` behind, are flipped one at a time.
+/// Flips the bits of `bytes`, written as a segment followed by `zeros`, one at a time.
 fn flip_bits(bytes: &[u8], zeros: usize) {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + zeros, 0);
     let disk = WalDir::with_segment(&padded);
     let log = disk.open_log();
     let truth = read_content(&log, &log.read().unwrap()).unwrap();
-    // Patched in place: a file that is truncated and written anew is flushed by some file systems.
+    // Patched in place: some file systems flush a file that is truncated and rewritten.
     let file = File::options()
         .write(true)
         .open(disk.segment_path(SegmentName::FIRST))
@@ -102,7 +102,7 @@ fn flip_bits(bytes: &[u8], zeros: usize) {
         if summary.tail != LogTail::Clean {
             continue;
         }
-        // Padding, and spare bits of a number, can change without changing what the log says.
+        // Padding, and spare bits of a varint, can change without changing the content of the log.
         assert_eq!(
             read_content(&log, &summary).unwrap(),
             truth,
@@ -274,7 +274,7 @@ fn a_length_that_lies_costs_no_memory() {
         "{tail:?}"
     );
 
-    // A sparse file that really is as long as the record claims.
+    // A sparse file that has the length given in the record.
     let mut bytes = first_segment().into_inner();
     bytes.extend((1_u64 << 30).to_le_bytes());
     let disk = WalDir::with_segment(&bytes);

@@ -1,4 +1,4 @@
-//! Integration tests of the log: real bytes, damaged bytes, random bytes.
+//! Integration tests of the log: bytes written by etcd, corrupted bytes, random bytes.
 
 #[cfg(test)]
 mod damage;

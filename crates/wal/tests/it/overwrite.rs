@@ -1,4 +1,4 @@
-//! How records add up: overwriting, gaps, several segments, snapshots from a leader.
+//! Effective state of a log: overwrites, gaps, several segments, snapshots from a leader.
 
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 use mainstay_wal::{DecodeError, Encoder, Entry, WalIdentity, LogError, count_possible_writes};
@@ -36,7 +36,7 @@ fn an_entry_replaces_everything_from_its_index_on() {
         .collect();
     let expected = [0, 1, 1, 2, 3].map(|term| Some(Term(term)));
     assert_eq!(terms[..5], expected);
-    assert_eq!(terms[5], None, "behind the log");
+    assert_eq!(terms[5], None, "after the end of the log");
     assert_eq!(read_entries(&disk, 0), [(1, 1), (2, 1), (3, 2), (4, 3)]);
     assert_eq!(read_entries(&disk, 3), [(4, 3)]);
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::disk::{WalDir, MEMBER, first_segment, snapshot_mark, new_segment_name, next_segment};
 
-/// Steps of a log: how far an entry goes back, whether the term rises, its data.
+/// Steps of a log: number of entries overwritten, whether the term rises, the data.
 type LogSteps = Vec<(u64, bool, Vec<u8>)>;
 
 fn steps() -> impl Strategy<Value = LogSteps> {
@@ -24,7 +24,7 @@ fn steps() -> impl Strategy<Value = LogSteps> {
     )
 }
 
-/// Plays `steps` into `cuts` segments and, beside them, into a plain list.
+/// Writes `steps` into `cuts` segments and, for comparison, into a plain list.
 fn write_log(disk: &WalDir, steps: LogSteps, entries_per_segment: usize) -> Vec<Entry> {
     let mut model: Vec<Entry> = Vec::new();
     let mut segment = first_segment();

@@ -51,7 +51,7 @@ fn a_real_log_reads_clean() {
     assert_eq!(joined, [summary.identity.node]);
 }
 
-/// The load took the store to revision 2435, one revision per write that changed something.
+/// The load ended at revision 2435, one revision per effective write.
 #[test]
 fn the_writes_of_a_real_log_bound_its_revision() {
     let (_dir, wal) = unpack_fixture();

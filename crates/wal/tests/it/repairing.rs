@@ -1,4 +1,4 @@
-//! Cutting a torn tail.
+//! Truncating a torn tail.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Bytes written by etcd and etcdutl, met exactly.
+//! Decodes and reproduces the exact bytes written by etcd and etcdutl.
 
 use bytes::Bytes;
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
@@ -220,7 +220,7 @@ fn a_membership_is_written_unpacked_and_with_its_zero() {
 
 #[test]
 fn fields_left_out_are_zero_and_unknown_ones_are_skipped() {
-    // etcd 3.7 leaves zeros out: {index 1} without term; field 9 is not known to anyone.
+    // etcd 3.7 omits zeros: {index 1} without term; field 9 is undefined.
     let record = |kind: u8, crc: u32, data: &[u8]| {
         let mut record = vec![0x08, kind, 0x10];
         let mut rest = crc;
