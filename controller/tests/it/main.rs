@@ -1,9 +1,9 @@
-//! The controller against a real API server, and real etcd servers where members matter.
+//! Runs the controller against a real API server and, where members matter, real etcd servers.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that cannot go on fails where it is"
+    reason = "a test fails at the line that cannot continue"
 )]
 
 mod live;

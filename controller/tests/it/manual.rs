@@ -1,4 +1,4 @@
-//! The manual page in docs/man is that of the program. `make manual` writes it anew.
+//! Compares the manual page in docs/man with the program. `make manual` regenerates it.
 
 use std::path::Path;
 

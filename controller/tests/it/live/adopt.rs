@@ -1,4 +1,4 @@
-//! Objects of etcd-druid become ours without a pod being lost.
+//! Adoption of objects that etcd-druid created, without losing a pod.
 
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use super::rest::assert_settled_idle;
 use super::stage::TestEnv;
 use super::wire::{KillRate, run_with_kills};
 
-/// A StatefulSet as etcd-druid makes it.
+/// A StatefulSet as etcd-druid renders it.
 fn druid_stateful_set(etcd: &Etcd) -> Value {
     let labels = json!({ "app.kubernetes.io/managed-by": "etcd-druid", "app.kubernetes.io/part-of": "main" });
     let mut pod_labels = labels.clone();
@@ -46,23 +46,22 @@ fn druid_stateful_set(etcd: &Etcd) -> Value {
     })
 }
 
-/// Makes it as etcd-druid would.
+/// Creates it with the field manager of etcd-druid.
 async fn create_druid_set(stage: &TestEnv, etcd: &Etcd) {
-    let theirs: StatefulSet = serde_json::from_value(druid_stateful_set(etcd)).unwrap();
+    let set: StatefulSet = serde_json::from_value(druid_stateful_set(etcd)).unwrap();
     let params = PostParams {
         field_manager: Some("etcd-druid".to_owned()),
         ..PostParams::default()
     };
-    stage.api().create(&params, &theirs).await.unwrap();
+    stage.api().create(&params, &set).await.unwrap();
 }
 
-/// Whether Kubernetes leaves pods alone whose template changes.
+/// Whether the StatefulSet controller keeps pods when the template changes.
 fn is_on_delete(set: &StatefulSet) -> bool {
     let strategy = set.spec.as_ref().unwrap().update_strategy.as_ref();
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete")
 }
 
-/// The containers of its pods.
 fn pod_containers(set: &StatefulSet) -> &[Container] {
     let pod = set.spec.as_ref().unwrap().template.spec.as_ref();
     &pod.unwrap().containers
@@ -104,7 +103,7 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
     assert_eq!(
         now.uid(),
         before.uid(),
-        "a pod that may have a quorum is not replaced while etcd does not answer"
+        "a pod that may be part of a quorum is not replaced while etcd does not respond"
     );
     drop(kubelet);
     controller.stop().await;
@@ -118,12 +117,12 @@ async fn adopters_that_are_killed_replace_each_pod_once() {
 pub(super) async fn adopt_three(kill_rate: KillRate) {
     let stage = TestEnv::with_kill_rate(kill_rate).await;
     let kubelet = FakeKubelet::start(&stage);
-    let behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
-    let etcd = stage.create_etcd("main", behind.spec(3)).await;
+    let proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
+    let etcd = stage.create_etcd("main", proxied.spec(3)).await;
     create_druid_set(&stage, &etcd).await;
     stage
-        .wait_until("three pods are there", async || {
+        .wait_until("three pods exist", async || {
             list_pod_uids(&stage).await.len() == 3
         })
         .await;
@@ -132,7 +131,7 @@ pub(super) async fn adopt_three(kill_rate: KillRate) {
     let observed = Mutex::new(old.clone());
     let is_adopted = async || {
         let now = stage.wait_for_replicas("main", 3).await;
-        assert_eq!(now.uid(), set.uid(), "it was made again");
+        assert_eq!(now.uid(), set.uid(), "the StatefulSet was recreated");
         assert!(
             is_on_delete(&now) || pod_containers(&now) == pod_containers(&set),
             "Kubernetes would replace its pods"
@@ -141,13 +140,13 @@ pub(super) async fn adopt_three(kill_rate: KillRate) {
         observed.lock().unwrap().extend(now.iter().cloned());
         now.len() == 3 && now.is_disjoint(&old) && is_settled(&stage, 3).await
     };
-    let lives = run_with_kills(&stage, "it is adopted", is_adopted).await;
-    kill_rate.assert_enough_kills(lives, 5);
+    let kills = run_with_kills(&stage, "the cluster is adopted", is_adopted).await;
+    kill_rate.assert_enough_kills(kills, 5);
     assert_settled_idle(&stage, "main").await;
     let now = stage.wait_for_replicas("main", 3).await;
     assert!(!pod_containers(&now).iter().any(has_druid_env));
     assert_eq!(observed.lock().unwrap().len(), 6, "a pod was replaced twice");
-    assert_eq!(behind.member_names().await.0.len(), 3);
+    assert_eq!(proxied.member_names().await.0.len(), 3);
     drop(kubelet);
 }
 

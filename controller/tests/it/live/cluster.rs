@@ -1,5 +1,4 @@
-//! Real etcd servers behind the addresses of pods: each pod has an address of the loopback network, on which a wire leads to
-//! its server.
+//! Real etcd servers behind pod addresses: each pod has a loopback address with a TCP proxy to its server.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,38 +15,38 @@ use super::kubelet::FakeKubelet;
 use super::stage::{RunningController, TestEnv};
 
 const ETCD_VERSION: EtcdRelease = EtcdRelease::V3_5New;
-/// How long a cluster may be without a leader while its members change.
+/// Time a cluster may be without a leader while its members change.
 const LEADER_TIMEOUT: Duration = Duration::from_mins(2);
 
 pub(super) struct ProxiedCluster {
     pub(super) name: String,
     pub(super) cluster: EtcdCluster,
-    /// Where each member's peers find it, also of members that do not run yet.
+    /// Peer URL of each member, also of members that do not run yet.
     pub(super) peer_urls: Vec<String>,
     client_port: u16,
     proxies: JoinSet<()>,
-    /// Where each wire leads.
+    /// Target of each proxy.
     proxy_targets: Vec<Arc<Mutex<SocketAddr>>>,
 }
 
-/// Three members whose controller has nothing left to do.
+/// Starts three members and waits until their cluster is settled.
 pub(super) async fn start_settled_three(stage: &TestEnv) -> (FakeKubelet, ProxiedCluster, RunningController) {
     let kubelet = FakeKubelet::start(stage);
-    let behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
+    let proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", behind.spec(3)).await;
+    stage.create_etcd("main", proxied.spec(3)).await;
     stage.wait_settled("main").await;
-    (kubelet, behind, controller)
+    (kubelet, proxied, controller)
 }
 
 impl ProxiedCluster {
-    /// `size` members of `<name>`, with room for `room`.
+    /// Starts `size` members of cluster `name`, with peer URLs for `room` members.
     pub(super) async fn start(name: &str, size: usize, room: usize) -> Self {
         Self::start_with_options(&EtcdOptions::new(), name, size, room).await
     }
 
-    /// The same, with options for all members.
+    /// Like [`ProxiedCluster::start`], with options for all members.
     pub(super) async fn start_with_options(
         options: &EtcdOptions,
         name: &str,
@@ -67,7 +66,7 @@ impl ProxiedCluster {
             .next()
             .and_then(|port| port.parse().ok())
             .expect("a port");
-        let mut behind = Self {
+        let mut proxied = Self {
             name: name.to_owned(),
             cluster,
             peer_urls: peers,
@@ -76,12 +75,12 @@ impl ProxiedCluster {
             proxy_targets: Vec::new(),
         };
         for ordinal in 0..size {
-            behind.start_proxy(ordinal).await;
+            proxied.start_proxy(ordinal).await;
         }
-        behind
+        proxied
     }
 
-    /// What the spec has to say so that members are found.
+    /// The spec that leads the controller to the proxies and peer URLs.
     pub(super) fn spec(&self, replicas: usize) -> Value {
         let urls = self.peer_urls.iter().enumerate();
         let more = urls
@@ -92,7 +91,7 @@ impl ProxiedCluster {
         })
     }
 
-    /// Pods have the addresses their servers are behind, and Leases are held by them.
+    /// Sets the pod addresses and Lease holders of the running members.
     pub(super) async fn register_pods(&self, kubelet: &FakeKubelet) {
         let leader = self.cluster.leader().await;
         for (ordinal, member) in self.cluster.members.iter().enumerate() {
@@ -114,19 +113,19 @@ impl ProxiedCluster {
         }
     }
 
-    /// Starts the server of the next member, once it was added, and lets its pod become ready.
+    /// Starts the server of the next member if it was added as a member, and lets its pod become ready.
     pub(super) async fn start_added_member(&mut self, kubelet: &FakeKubelet) {
         let ordinal = self.cluster.members.len();
-        let Some(listens) = self.peer_urls.get(ordinal).cloned() else {
+        let Some(listen_url) = self.peer_urls.get(ordinal).cloned() else {
             return;
         };
         let list = self.list_members().await;
-        let is_next = |one: &&Member| one.name().is_empty() && one.peer_urls().contains(&listens);
+        let is_next = |one: &&Member| one.name().is_empty() && one.peer_urls().contains(&listen_url);
         let Some(added) = list.members().iter().find(is_next) else {
             return;
         };
         let pod = format!("{}-{ordinal}", self.name);
-        let ways = list.members().iter().flat_map(|member| {
+        let entries = list.members().iter().flat_map(|member| {
             let is_added = member.id() == added.id();
             let name = if is_added { &pod } else { member.name() };
             member
@@ -137,8 +136,8 @@ impl ProxiedCluster {
         let options = EtcdOptions::new()
             .name(&pod)
             .peer_url(added.peer_urls().join(","))
-            .peer_listen_url(&listens)
-            .initial_cluster(ways.collect::<Vec<_>>().join(","))
+            .peer_listen_url(&listen_url)
+            .initial_cluster(entries.collect::<Vec<_>>().join(","))
             .join_existing();
         let server = EtcdServer::start(ETCD_VERSION, options).await;
         self.cluster.members.push(server);
@@ -155,7 +154,7 @@ impl ProxiedCluster {
         self.proxy_targets.push(Arc::clone(&end));
         let listener = TcpListener::bind((pod_address(ordinal), self.client_port))
             .await
-            .expect("an address of a pod");
+            .expect("the pod address is free");
         self.proxies.spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {
                 let to = *end.lock().expect("no panic");
@@ -168,12 +167,12 @@ impl ProxiedCluster {
         });
     }
 
-    /// From now on the wire of a pod leads to this listener of its server.
+    /// Redirects the proxy of a pod to this listener of its server.
     pub(super) fn set_proxy_target(&self, ordinal: usize, url: &str) {
         *self.proxy_targets[ordinal].lock().expect("no panic") = parse_address(url);
     }
 
-    /// Whom the cluster consists of, as whoever is still part of it says.
+    /// Lists the members as a serving member reports them.
     async fn list_members(&self) -> etcd_client::MemberListResponse {
         let deadline = Instant::now() + LEADER_TIMEOUT;
         loop {
@@ -181,23 +180,23 @@ impl ProxiedCluster {
                 let Ok(mut client) = member.try_client().await else {
                     continue;
                 };
-                let question = async {
-                    client.get("-", None).await.ok()?; // which one that lags behind answers when it does not
+                let request = async {
+                    client.get("-", None).await.ok()?; // linearizable: a lagging member answers once it has caught up
                     client.member_list().await.ok()
                 };
-                if let Ok(Some(list)) = timeout(LEADER_TIMEOUT / 8, question).await {
+                if let Ok(Some(list)) = timeout(LEADER_TIMEOUT / 8, request).await {
                     return list;
                 }
             }
             assert!(
                 Instant::now() < deadline,
-                "nobody tells who the members are"
+                "no member lists the members"
             );
             sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Names of the members, those that vote first.
+    /// Names of the voting members and of the learners, sorted.
     pub(super) async fn member_names(&self) -> (Vec<String>, Vec<String>) {
         let list = self.list_members().await;
         let name = |member: &Member| member.name().to_owned();

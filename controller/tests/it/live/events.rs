@@ -1,4 +1,4 @@
-//! What becomes of a cluster is told where people look first: in the Events of its resource.
+//! Changes of a cluster are reported as Events of its Etcd.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
@@ -17,20 +17,20 @@ async fn list_events(stage: &TestEnv) -> Vec<(String, String, String)> {
     });
     of_main
         .map(|event| {
-            let said = |text: Option<String>| text.unwrap_or_default();
-            (said(event.type_), said(event.reason), said(event.message))
+            let text = |text: Option<String>| text.unwrap_or_default();
+            (text(event.type_), text(event.reason), text(event.message))
         })
         .collect()
 }
 
-/// Waits for an Event of this type that says this.
-pub(super) async fn wait_for_event(stage: &TestEnv, kind: &str, words: &str) {
+/// Waits for an Event of this type that contains this text.
+pub(super) async fn wait_for_event(stage: &TestEnv, kind: &str, text: &str) {
     stage
-        .wait_until(&format!("{kind} Event: {words}"), async || {
+        .wait_until(&format!("{kind} Event: {text}"), async || {
             let events = list_events(stage).await;
             events
                 .iter()
-                .any(|(type_, _, message)| type_ == kind && message.contains(words))
+                .any(|(type_, _, message)| type_ == kind && message.contains(text))
         })
         .await;
 }
@@ -38,18 +38,19 @@ pub(super) async fn wait_for_event(stage: &TestEnv, kind: &str, words: &str) {
 /// Waits for an Event with this reason.
 async fn wait_for_event_reason(stage: &TestEnv, reason: &str) {
     stage
-        .wait_until(&format!("{reason} is an Event"), async || {
+        .wait_until(&format!("an Event has reason {reason}"), async || {
             let events = list_events(stage).await;
-            events.iter().any(|(_, of, _)| of == reason)
+            events.iter().any(|(_, found, _)| found == reason)
         })
         .await;
 }
 
-/// Looking again writes nothing, and so no Event: an equal one would be counted in the one that is there.
+/// Another reconcile writes nothing, thus no Event. The writes are counted because an equal Event only raises the count of
+/// the existing one.
 async fn assert_reconcile_writes_nothing(stage: &TestEnv, controller: &RunningController) {
     let before = controller.metrics.total_writes();
     stage.reconcile_again(controller).await;
-    assert_eq!(controller.metrics.total_writes(), before, "nothing is different");
+    assert_eq!(controller.metrics.total_writes(), before, "nothing changed");
 }
 
 #[tokio::test]
@@ -81,7 +82,7 @@ async fn transitions_are_events_and_standing_still_is_none() {
     let mut uids = uids.filter_map(|event| event.involved_object.uid);
     assert!(
         uids.any(|uid| Some(uid) == etcd.uid()),
-        "`kubectl describe` shows them"
+        "no Event refers to the Etcd, so `kubectl describe` shows none"
     );
     drop(kubelet);
     controller.stop().await;
@@ -100,7 +101,7 @@ async fn a_spec_nobody_can_work_with_is_a_warning_told_once() {
     assert_reconcile_writes_nothing(&stage, &controller).await;
     let events = list_events(&stage).await;
     let [(_, reason, _)] = events.as_slice() else {
-        panic!("one Event, not {events:?}");
+        panic!("expected one Event, not {events:?}");
     };
     assert_eq!(reason, "Failed");
     controller.stop().await;

@@ -1,4 +1,4 @@
-//! A controller that is killed, contradicted and answered with errors still gets there, and never twice.
+//! The controller converges when it is killed, when others write, and when requests fail; nothing is created twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +21,7 @@ use super::kubelet::FakeKubelet;
 use super::stage::TestEnv;
 use super::wire::{self, FaultAction, KillRate, run_with_kills, is_write};
 
-/// How many objects of each kind a cluster is made of.
+/// Number of objects of each kind.
 async fn count_parts(stage: &TestEnv) -> [usize; 7] {
     [
         stage.count_objects::<StatefulSet>().await,
@@ -68,7 +68,7 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
     stage.wait_settled("main").await;
     assert!(
         lost.load(Ordering::Relaxed) > 5,
-        "nothing was lost: the test proves nothing"
+        "too few faults: the test proves nothing"
     );
     assert_eq!(stage.count_objects::<Lease>().await, 3);
     let etcds = stage.api::<Etcd>();
@@ -77,14 +77,14 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
         .await
         .unwrap();
     stage
-        .wait_until("the Etcd is gone", async || is_etcd_gone(&stage).await)
+        .wait_until("the Etcd is deleted", async || is_etcd_gone(&stage).await)
         .await;
     assert_eq!(stage.count_objects::<Lease>().await, 0);
     drop(kubelet);
     controller.stop().await;
 }
 
-/// Whether everything is done for a cluster of so many members.
+/// Whether a cluster of this size is reconciled.
 pub(super) async fn is_settled(stage: &TestEnv, replicas: i32) -> bool {
     let etcd = stage.get_etcd("main").await;
     let generation = etcd.metadata.generation;
@@ -107,9 +107,9 @@ pub(super) async fn run_full_lifecycle(kill_rate: KillRate) {
     let stage = TestEnv::with_kill_rate(kill_rate).await;
     let kubelet = FakeKubelet::start(&stage);
     stage.create_etcd("main", json!({ "replicas": 1 })).await;
-    let rests = async |replicas| is_settled(&stage, replicas).await;
-    let lives = run_with_kills(&stage, "it is made", async || rests(1).await).await;
-    kill_rate.assert_enough_kills(lives, 5);
+    let settled = async |replicas| is_settled(&stage, replicas).await;
+    let kills = run_with_kills(&stage, "the cluster is created", async || settled(1).await).await;
+    kill_rate.assert_enough_kills(kills, 5);
     let whole = count_parts(&stage).await;
     assert_eq!(whole[0], 1);
     assert_eq!(whole[3], 1);
@@ -117,15 +117,15 @@ pub(super) async fn run_full_lifecycle(kill_rate: KillRate) {
     stage
         .patch_etcd("main", json!({ "spec": { "replicas": 0 } }))
         .await;
-    run_with_kills(&stage, "it sleeps", async || rests(0).await).await;
+    run_with_kills(&stage, "the cluster is hibernated", async || settled(0).await).await;
     stage
         .patch_etcd("main", json!({ "spec": { "replicas": 1 } }))
         .await;
-    run_with_kills(&stage, "it is awake", async || rests(1).await).await;
+    run_with_kills(&stage, "the cluster is awake", async || settled(1).await).await;
     assert_eq!(
         count_parts(&stage).await,
         whole,
-        "something is there twice, or gone"
+        "an object is duplicated or missing"
     );
 
     let etcds = stage.api::<Etcd>();
@@ -133,13 +133,13 @@ pub(super) async fn run_full_lifecycle(kill_rate: KillRate) {
         .delete("main", &DeleteParams::default())
         .await
         .unwrap();
-    run_with_kills(&stage, "it is gone", async || is_etcd_gone(&stage).await).await;
+    run_with_kills(&stage, "the Etcd is deleted", async || is_etcd_gone(&stage).await).await;
     assert_eq!(count_parts(&stage).await, [0; 7]);
     assert_eq!(stage.count_objects::<PersistentVolumeClaim>().await, 1);
     drop(kubelet);
 }
 
-/// The identities of the pods there are.
+/// UIDs of the member pods.
 pub(super) async fn list_pod_uids(stage: &TestEnv) -> BTreeSet<String> {
     let members = ListParams::default().labels("app.kubernetes.io/component=etcd-statefulset");
     let list = stage.api::<Pod>().list(&members).await.unwrap();
@@ -153,7 +153,7 @@ async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
 
 pub(super) async fn roll_and_scale_in(kill_rate: KillRate) {
     let stage = TestEnv::with_kill_rate(kill_rate).await;
-    let (kubelet, behind, controller) = start_settled_three(&stage).await;
+    let (kubelet, proxied, controller) = start_settled_three(&stage).await;
     controller.kill();
 
     let old = list_pod_uids(&stage).await;
@@ -163,15 +163,15 @@ pub(super) async fn roll_and_scale_in(kill_rate: KillRate) {
         let new = list_pod_uids(&stage).await;
         is_settled(&stage, 3).await && new.len() == 3 && new.is_disjoint(&old)
     };
-    let lives = run_with_kills(&stage, "all were replaced", is_rolled).await;
-    kill_rate.assert_enough_kills(lives, 3);
+    let kills = run_with_kills(&stage, "all pods are replaced", is_rolled).await;
+    kill_rate.assert_enough_kills(kills, 3);
 
-    let urls = behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"].take();
+    let urls = proxied.spec(1)["etcd"]["additionalAdvertisePeerURLs"].take();
     let fewer = json!({ "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": urls } });
     stage.patch_etcd("main", json!({ "spec": fewer })).await;
     let is_alone = async || is_settled(&stage, 1).await;
-    run_with_kills(&stage, "two have left", is_alone).await;
-    assert_eq!(behind.member_names().await.0, ["main-0"]);
+    run_with_kills(&stage, "two members are removed", is_alone).await;
+    assert_eq!(proxied.member_names().await.0, ["main-0"]);
     assert_eq!(stage.count_objects::<Lease>().await, 1);
     drop(kubelet);
 }
@@ -184,7 +184,7 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
     let writes = Mutex::new(HashMap::<String, u32>::new());
     let failed = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&failed);
-    // The n-th write for the n-th cluster goes wrong, each in its way.
+    // The n-th write for the n-th cluster fails, each in its own way.
     let client = wire::build_client(&stage, move |request| {
         let path = request.uri().path();
         let cluster = (0..CLUSTERS).find(|n| path.contains(&cluster_name(*n)));
@@ -215,8 +215,8 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
         stage.wait_settled(&cluster_name(n)).await;
     }
     let failed = failed.load(Ordering::Relaxed);
-    // Ten objects and the finalizer; how often the status is written depends on what is told together.
-    assert!(failed >= 10, "only {failed} writes went wrong");
+    // Ten objects and the finalizer; the number of status writes depends on how changes are batched.
+    assert!(failed >= 10, "only {failed} writes failed");
     let each = CLUSTERS as usize;
     let services = 2 * each;
     assert_eq!(
@@ -227,7 +227,7 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
     controller.stop().await;
 }
 
-/// What goes wrong with reads: of each address the first, third and fifth answer, and every seventh after that.
+/// Fails the first, third, fifth and every seventh read of each path, lists and watches apart.
 #[derive(Default)]
 struct ReadFaults(Mutex<(HashMap<String, u32>, BTreeMap<u16, u32>)>);
 
@@ -280,7 +280,7 @@ async fn reads_that_fail_now_and_then_delay_and_break_nothing() {
     let failed = unread.0.lock().unwrap().1.clone();
     assert!(
         failed.len() == 3 && failed.values().all(|count| *count > 5),
-        "too few reads went wrong: {failed:?}"
+        "too few reads failed: {failed:?}"
     );
     drop(kubelet);
     controller.stop().await;
@@ -297,7 +297,7 @@ async fn a_controller_that_is_killed_again_and_again_gets_there_while_others_wri
     stage.create_etcd("main", json!({ "replicas": 3 })).await;
     let sets = stage.api::<StatefulSet>();
     let rival = tokio::spawn(async move {
-        // Every write of ours that is based on an older version is refused.
+        // A write of the controller that is based on an older resource version is rejected.
         for number in 0_u64.. {
             let patch = json!({ "metadata": { "annotations": { "rival": number.to_string() } } });
             sets.patch("main", &PatchParams::default(), &Patch::Merge(&patch))

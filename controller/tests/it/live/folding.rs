@@ -1,4 +1,4 @@
-//! When deltas are folded although there are few of them: their bytes, and the clock.
+//! Compaction of few deltas: by their bytes, and by schedule.
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use super::stage::TestEnv;
 const COMPACTION_JOB: &str = "main-compactor";
 const MINUTES_PER_DAY: i64 = 24 * 60;
 
-/// A cluster whose full snapshot is of revision 100, and that folds by this alone.
+/// Creates a cluster with a full snapshot of revision 100 and these compaction settings alone.
 async fn create_cluster(stage: &TestEnv, compaction: Value) {
     let spec = json!({
         "replicas": 1,
@@ -27,9 +27,9 @@ async fn create_cluster(stage: &TestEnv, compaction: Value) {
     set_lease_revision(stage, "main-full-snap", 100).await;
 }
 
-/// A delta up to this revision was stored; behind the full snapshot the sidecar knows of there are so many bytes.
+/// Publishes a delta up to `revision`, and that the deltas since the full snapshot of revision `since` have `bytes` bytes.
 async fn store_delta(stage: &TestEnv, revision: i64, (bytes, since): (u64, i64)) {
-    let said = json!({ "metadata": { "annotations": {
+    let annotations = json!({ "metadata": { "annotations": {
         "etcd-mainstay.io/delta-bytes": bytes.to_string(),
         "etcd-mainstay.io/delta-bytes-since": since.to_string(),
     } } });
@@ -41,36 +41,36 @@ async fn store_delta(stage: &TestEnv, revision: i64, (bytes, since): (u64, i64))
         .patch(
             "main-delta-snap",
             &PatchParams::default(),
-            &Patch::Merge(&said),
+            &Patch::Merge(&annotations),
         )
         .await
-        .expect("say how much has piled up");
+        .expect("annotate the Lease");
     set_lease_revision(stage, "main-delta-snap", revision).await;
 }
 
 fn set_compaction_result(kubelet: &FakeKubelet, revision: i64) {
     let snapshot = format!("Full-00000000-{revision:08}-1");
-    let words = json!({ "verdict": "compacted", "revision": revision, "snapshot": snapshot });
+    let output = json!({ "verdict": "compacted", "revision": revision, "snapshot": snapshot });
     kubelet.configure(|behavior| {
-        behavior.job_results.insert(COMPACTION_JOB.to_owned(), JobResult::Succeeded(words));
+        behavior.job_results.insert(COMPACTION_JOB.to_owned(), JobResult::Succeeded(output));
     });
 }
 
-/// Deltas up to this revision were folded, and that is over.
+/// Waits until deltas up to this revision are compacted and the Job is deleted.
 async fn wait_for_compaction(stage: &TestEnv, revision: i64) {
     let holder = revision.to_string();
     stage
-        .wait_for("main-full-snap", "told", |lease: &Lease| {
+        .wait_for("main-full-snap", "updated", |lease: &Lease| {
             let spec = lease.spec.as_ref().expect("a spec");
             spec.holder_identity.as_ref() == Some(&holder)
         })
         .await;
     stage
-        .wait_until("the Job is gone", async || stage.count_objects::<Job>().await == 0)
+        .wait_until("the Job is deleted", async || stage.count_objects::<Job>().await == 0)
         .await;
 }
 
-/// The revision of the newest full snapshot; no Job is under way that would change it.
+/// Revision of the newest full snapshot. Asserts that no Job is running that would change it.
 async fn newest_full_revision(stage: &TestEnv) -> String {
     assert_eq!(stage.count_objects::<Job>().await, 0);
     let full: Lease = stage.api().get("main-full-snap").await.expect("a Lease");
@@ -87,22 +87,22 @@ async fn many_bytes_in_few_deltas_are_folded_once() {
     set_compaction_result(&kubelet, 102);
     store_delta(&stage, 101, (1_023, 100)).await;
     stage.wait_until_idle(&controller).await;
-    assert_eq!(newest_full_revision(&stage).await, "100", "a byte too few");
+    assert_eq!(newest_full_revision(&stage).await, "100", "one byte below the threshold");
 
     store_delta(&stage, 102, (1_024, 100)).await;
     wait_for_compaction(&stage, 102).await;
-    // The sidecar has not heard of that yet, and goes on counting.
+    // The sidecar still counts from the full snapshot before the compaction.
     set_compaction_result(&kubelet, 104);
     store_delta(&stage, 103, (2_000, 100)).await;
     stage.wait_until_idle(&controller).await;
-    assert_eq!(newest_full_revision(&stage).await, "102", "most of it is folded");
+    assert_eq!(newest_full_revision(&stage).await, "102", "most bytes are already compacted");
 
     store_delta(&stage, 104, (1_024, 102)).await;
     wait_for_compaction(&stage, 104).await;
     controller.stop().await;
 }
 
-/// A schedule that comes round once a day, twelve hours from now.
+/// A daily schedule whose next run is twelve hours from now.
 fn schedule_in_half_day() -> String {
     let then = Timestamp::now() + SignedDuration::from_hours(12);
     let hour = then.to_zoned(TimeZone::UTC).hour();
@@ -124,7 +124,7 @@ async fn whatever_has_piled_up_is_folded_when_its_time_comes() {
     set_compaction_result(&kubelet, 102);
     store_delta(&stage, 102, (1, 101)).await;
     stage.wait_until_idle(&controller).await;
-    assert_eq!(newest_full_revision(&stage).await, "101", "not before its time");
+    assert_eq!(newest_full_revision(&stage).await, "101", "the schedule is not due");
 
     backdate_compaction(&stage, MINUTES_PER_DAY).await;
     wait_for_compaction(&stage, 102).await;

@@ -1,4 +1,4 @@
-//! What has to be before a change: a full snapshot, and an etcd that may follow the one that runs.
+//! Preconditions of disruptive changes: a full snapshot, and a supported etcd upgrade path.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use super::protection::SNAPSHOT_RESPONSE;
 use super::recovery::store_spec;
 use super::stage::{RunningController, TestEnv};
 
-/// What a sidecar does that is asked for a snapshot.
+/// Response of a sidecar to a snapshot request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SidecarBehavior {
     Fails,
@@ -29,7 +29,7 @@ enum SidecarBehavior {
     Succeeds,
 }
 
-/// What there was when a snapshot was taken.
+/// State of the cluster at the time of a snapshot.
 #[derive(Debug)]
 struct SnapshotMoment {
     pods: BTreeSet<String>,
@@ -37,7 +37,7 @@ struct SnapshotMoment {
     replicas: Option<i32>,
 }
 
-/// The sidecars of all pods.
+/// One HTTP server that stands in for the sidecars of all pods.
 struct FakeSidecars {
     port: u16,
     behavior: watch::Sender<SidecarBehavior>,
@@ -46,39 +46,39 @@ struct FakeSidecars {
 }
 
 impl FakeSidecars {
-    async fn start(stage: &Arc<TestEnv>, mood: SidecarBehavior) -> Self {
-        let (mood, mut heard) = watch::channel(mood);
+    async fn start(stage: &Arc<TestEnv>, initial: SidecarBehavior) -> Self {
+        let (sender, mut receiver) = watch::channel(initial);
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let (kept, stage) = (Arc::clone(&taken), Arc::clone(stage));
-        let answer = || async move {
-            let decides = |mood: &SidecarBehavior| *mood != SidecarBehavior::Blocks;
-            let mood = *heard.wait_for(decides).await.expect("a test that goes on");
-            if mood == SidecarBehavior::Fails {
+        let (recorded, stage) = (Arc::clone(&taken), Arc::clone(stage));
+        let respond = || async move {
+            let responds = |behavior: &SidecarBehavior| *behavior != SidecarBehavior::Blocks;
+            let behavior = *receiver.wait_for(responds).await.expect("the test still runs");
+            if behavior == SidecarBehavior::Fails {
                 return (StatusCode::INTERNAL_SERVER_ERROR, "the store is full");
             }
             let now = capture_moment(&stage).await;
-            kept.lock().unwrap().push(now);
+            recorded.lock().unwrap().push(now);
             (StatusCode::OK, SNAPSHOT_RESPONSE)
         };
-        let router = Router::new().route("/snapshot/full", post(answer));
+        let router = Router::new().route("/snapshot/full", post(respond));
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("an address");
         let port = listener.local_addr().expect("an address").port();
         let serving = tokio::spawn(async move {
-            axum::serve(listener, router).await.expect("it serves");
+            axum::serve(listener, router).await.expect("the server runs");
         });
         Self {
             port,
-            behavior: mood,
+            behavior: sender,
             snapshots: taken,
             serving,
         }
     }
 
-    fn set_behavior(&self, mood: SidecarBehavior) {
-        self.behavior.send(mood).expect("somebody serves");
+    fn set_behavior(&self, behavior: SidecarBehavior) {
+        self.behavior.send(behavior).expect("the server runs");
     }
 
-    /// What there was when the only snapshot was taken.
+    /// The state at the only snapshot; panics unless there was exactly one.
     fn take_only_snapshot(&self) -> SnapshotMoment {
         let mut taken = self.snapshots.lock().unwrap();
         assert_eq!(taken.len(), 1, "{taken:?}");
@@ -101,14 +101,14 @@ async fn capture_moment(stage: &TestEnv) -> SnapshotMoment {
     }
 }
 
-/// Which etcd a template starts.
+/// Image of etcd in the pod template.
 fn etcd_image(set: &StatefulSet) -> String {
     let pod = set.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
     let etcd = pod.containers.iter().find(|one| one.name == "etcd");
     etcd.unwrap().image.clone().unwrap()
 }
 
-/// Three members with a backup.
+/// A cluster of three members with a backup.
 struct BackedUpCluster {
     env: Arc<TestEnv>,
     sidecars: FakeSidecars,
@@ -117,50 +117,50 @@ struct BackedUpCluster {
 }
 
 impl BackedUpCluster {
-    /// They are at rest, and so is their controller.
-    async fn start(mood: SidecarBehavior) -> (Self, RunningController) {
+    /// Starts the cluster and waits until it is settled and its controller idle.
+    async fn start(initial: SidecarBehavior) -> (Self, RunningController) {
         let stage = Arc::new(TestEnv::start().await);
         let kubelet = FakeKubelet::start(&stage);
-        let behind = ProxiedCluster::start("main", 3, 3).await;
-        behind.register_pods(&kubelet).await;
-        let sidecars = FakeSidecars::start(&stage, mood).await;
+        let proxied = ProxiedCluster::start("main", 3, 3).await;
+        proxied.register_pods(&kubelet).await;
+        let sidecars = FakeSidecars::start(&stage, initial).await;
         let controller = stage.start_controller().await;
-        let mut spec = behind.spec(3);
+        let mut spec = proxied.spec(3);
         spec["backup"] = json!({ "store": store_spec(), "port": sidecars.port });
         stage.create_etcd("main", spec).await;
         stage.wait_settled("main").await;
         stage.wait_until_idle(&controller).await;
-        let play = Self {
+        let cluster = Self {
             env: stage,
             sidecars,
             _kubelet: kubelet,
-            _proxied: behind,
+            _proxied: proxied,
         };
-        (play, controller)
+        (cluster, controller)
     }
 }
 
-/// Waits until the status says this.
-async fn wait_for_operation(stage: &TestEnv, how: OperationState, words: &str) -> Etcd {
+/// Waits until the last operation has this state and contains this text.
+async fn wait_for_operation(stage: &TestEnv, state: OperationState, text: &str) -> Etcd {
     stage
-        .wait_for("main", words, |etcd: &Etcd| {
+        .wait_for("main", text, |etcd: &Etcd| {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
-            last.is_some_and(|last| last.state == how && last.description.contains(words))
+            last.is_some_and(|last| last.state == state && last.description.contains(text))
         })
         .await
 }
 
-/// Waits until the status says that there is no such change because the sidecar refuses.
+/// Waits until the status reports that the change is blocked by a failed snapshot.
 async fn wait_for_refusal(stage: &TestEnv, change: &str) {
-    let words = format!("there is no {change} without a snapshot, which failed");
-    let etcd = wait_for_operation(stage, OperationState::Error, &words).await;
+    let text = format!("{change} blocked: snapshot failed");
+    let etcd = wait_for_operation(stage, OperationState::Error, &text).await;
     let error = etcd.status.unwrap().last_errors.unwrap().remove(0);
     assert_eq!(error.code, "ERR_CREATE_SNAPSHOT");
-    let why = &error.description;
+    let description = &error.description;
     assert!(
-        why.contains("500") && why.contains("the store is full"),
-        "{why}"
+        description.contains("500") && description.contains("the store is full"),
+        "{description}"
     );
 }
 
@@ -177,7 +177,7 @@ fn image_patch(version: &str) -> Value {
     json!({ "spec": { "etcd": { "image": format!("elsewhere/etcd:{version}") } } })
 }
 
-/// Waits for two more passes: whoever would go without a snapshot has gone by then.
+/// Waits for two more reconciles: a change that ignores the missing snapshot would have happened by then.
 async fn reconcile_twice(stage: &TestEnv, controller: &RunningController) {
     for _ in 0..2 {
         stage.reconcile_again(controller).await;
@@ -186,18 +186,18 @@ async fn reconcile_twice(stage: &TestEnv, controller: &RunningController) {
 
 #[tokio::test]
 async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
-    let (play, controller) = BackedUpCluster::start(SidecarBehavior::Fails).await;
-    let (stage, sidecars) = (&play.env, &play.sidecars);
+    let (cluster, controller) = BackedUpCluster::start(SidecarBehavior::Fails).await;
+    let (stage, sidecars) = (&cluster.env, &cluster.sidecars);
     let old = list_pod_uids(stage).await;
 
-    let sleep = json!({ "spec": { "replicas": 0 } });
-    stage.patch_etcd("main", sleep).await;
-    wait_for_refusal(stage, "hibernation").await;
+    let hibernate = json!({ "spec": { "replicas": 0 } });
+    stage.patch_etcd("main", hibernate).await;
+    wait_for_refusal(stage, "Hibernation").await;
     reconcile_twice(stage, &controller).await;
     stage.wait_for_replicas("main", 3).await;
-    assert_eq!(list_pod_uids(stage).await, old, "somebody went");
+    assert_eq!(list_pod_uids(stage).await, old, "a pod was replaced");
 
-    // It is asked again by itself.
+    // The controller retries the snapshot by itself.
     sidecars.set_behavior(SidecarBehavior::Succeeds);
     stage.wait_for_replicas("main", 0).await;
     stage.wait_settled("main").await;
@@ -208,18 +208,18 @@ async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
 
 #[tokio::test]
 async fn no_etcd_is_followed_by_another_before_a_snapshot_was_taken() {
-    let (play, controller) = BackedUpCluster::start(SidecarBehavior::Fails).await;
-    let (stage, sidecars) = (&play.env, &play.sidecars);
+    let (cluster, controller) = BackedUpCluster::start(SidecarBehavior::Fails).await;
+    let (stage, sidecars) = (&cluster.env, &cluster.sidecars);
     let before = capture_moment(stage).await;
 
     stage.patch_etcd("main", image_patch("v3.5.99")).await;
-    wait_for_refusal(stage, "upgrade of etcd").await;
+    wait_for_refusal(stage, "Upgrade").await;
     reconcile_twice(stage, &controller).await;
     let now = capture_moment(stage).await;
     assert_eq!((&now.pods, &now.image), (&before.pods, &before.image));
     controller.kill();
 
-    // The next one does not know that it was refused, nor that it was asked.
+    // A new controller has no record of the failed request and must take a snapshot of its own.
     sidecars.set_behavior(SidecarBehavior::Succeeds);
     let controller = stage.start_controller().await;
     wait_all_replaced(stage, &before.pods).await;
@@ -232,16 +232,16 @@ async fn no_etcd_is_followed_by_another_before_a_snapshot_was_taken() {
 
 #[tokio::test]
 async fn no_pod_is_replaced_while_the_snapshot_before_that_is_being_taken() {
-    let (play, controller) = BackedUpCluster::start(SidecarBehavior::Blocks).await;
-    let (stage, sidecars) = (&play.env, &play.sidecars);
+    let (cluster, controller) = BackedUpCluster::start(SidecarBehavior::Blocks).await;
+    let (stage, sidecars) = (&cluster.env, &cluster.sidecars);
     let old = list_pod_uids(stage).await;
 
     let quota = json!({ "spec": { "etcd": { "quota": "4Gi" } } });
     stage.patch_etcd("main", quota).await;
-    let words = "waits for the snapshot before rollout";
-    wait_for_operation(stage, OperationState::Requeue, words).await;
+    let text = "Rollout pending: waiting for the full snapshot";
+    wait_for_operation(stage, OperationState::Requeue, text).await;
     reconcile_twice(stage, &controller).await;
-    assert_eq!(list_pod_uids(stage).await, old, "somebody went");
+    assert_eq!(list_pod_uids(stage).await, old, "a pod was replaced");
 
     sidecars.set_behavior(SidecarBehavior::Succeeds);
     wait_all_replaced(stage, &old).await;
@@ -253,19 +253,19 @@ async fn no_pod_is_replaced_while_the_snapshot_before_that_is_being_taken() {
 async fn an_older_etcd_is_refused_with_the_reason_and_changes_nothing() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
-    let behind = ProxiedCluster::start("main", 1, 1).await;
-    behind.register_pods(&kubelet).await;
+    let proxied = ProxiedCluster::start("main", 1, 1).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", behind.spec(1)).await;
+    stage.create_etcd("main", proxied.spec(1)).await;
     stage.wait_settled("main").await;
     stage.wait_until_idle(&controller).await;
     let (old, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 1).await);
 
     stage.patch_etcd("main", image_patch("v3.4.34")).await;
-    let words = "an older minor version is not installed over a newer one";
-    let etcd = wait_for_operation(&stage, OperationState::Requeue, words).await;
+    let text = "downgrades to an older minor version are not supported";
+    let etcd = wait_for_operation(&stage, OperationState::Requeue, text).await;
     let last = etcd.status.unwrap().last_operation.unwrap();
-    let start = "etcd 3.4.34 cannot follow 3.5.";
+    let start = "Upgrade refused: etcd 3.4.34 cannot follow 3.5.";
     assert!(last.description.starts_with(start), "{last:?}");
     stage.wait_until_idle(&controller).await;
     let now = stage.wait_for_replicas("main", 1).await;

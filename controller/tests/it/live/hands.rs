@@ -1,4 +1,4 @@
-//! What somebody changes by hand about a StatefulSet.
+//! Manual changes to a StatefulSet.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -10,17 +10,17 @@ use serde_json::json;
 use super::cluster::start_settled_three;
 use super::stage::TestEnv;
 
-/// The identities of all claims.
+/// UIDs of all PVCs.
 async fn list_pvc_uids(stage: &TestEnv) -> Vec<String> {
-    let claims = stage.api::<PersistentVolumeClaim>();
-    let claims = claims.list(&ListParams::default()).await.expect("a list");
-    claims.items.iter().filter_map(ResourceExt::uid).collect()
+    let pvcs = stage.api::<PersistentVolumeClaim>();
+    let pvcs = pvcs.list(&ListParams::default()).await.expect("a list");
+    pvcs.items.iter().filter_map(ResourceExt::uid).collect()
 }
 
 #[tokio::test]
 async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
     let stage = TestEnv::start().await;
-    let (_kubelet, behind, controller) = start_settled_three(&stage).await;
+    let (_kubelet, proxied, controller) = start_settled_three(&stage).await;
     let before = list_pvc_uids(&stage).await;
     for left in [2, 1] {
         let fewer = json!({ "spec": { "replicas": left } });
@@ -32,13 +32,13 @@ async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
             let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
             replicas == Some(3) && set.metadata.generation > generation
         };
-        stage.wait_for("main", "whole again", is_back).await;
+        stage.wait_for("main", "scaled back", is_back).await;
         stage.wait_settled("main").await;
-        assert_eq!(list_pvc_uids(&stage).await, before, "nobody is given up");
-        let (voters, learners) = behind.member_names().await;
+        assert_eq!(list_pvc_uids(&stage).await, before, "a PVC was replaced");
+        let (voters, learners) = proxied.member_names().await;
         assert_eq!(voters, ["main-0", "main-1", "main-2"]);
         assert!(learners.is_empty(), "{learners:?}");
-        assert_eq!(stage.count_objects::<Job>().await, 0, "nothing is restored");
+        assert_eq!(stage.count_objects::<Job>().await, 0, "no restore was started");
     }
     controller.stop().await;
 }

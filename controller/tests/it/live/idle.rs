@@ -1,4 +1,4 @@
-//! Whether work is left, judged by what was observed and reconciled, not by seconds without a write.
+//! Detects an idle controller by what it has observed and reconciled, not by seconds without a write.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -21,11 +21,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::stage::{WAIT_TIMEOUT, POLL_INTERVAL, RunningController, TestEnv};
 
-/// No annotation has the same value twice.
+/// Makes every annotation value unique, so that every patch is a change.
 static TOUCH_COUNTER: AtomicU64 = AtomicU64::new(0);
-/// What keeps an object only until its dependents are deleted.
+/// Finalizers of the garbage collector: the object is deleted once its dependents are.
 const DELETION_FINALIZERS: [&str; 2] = ["foregroundDeletion", "orphan"];
-/// How long a server may take to answer that runs beside the test.
+/// Timeout of a request to an etcd server on this machine.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl TestEnv {
@@ -34,12 +34,12 @@ impl TestEnv {
     pub(super) async fn wait_until_idle(&self, controller: &RunningController) {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         while let Err(busy) = self.check_idle(controller).await {
-            assert!(Instant::now() < deadline, "never at rest: {busy}");
+            assert!(Instant::now() < deadline, "never idle: {busy}");
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The error names who still has work left.
+    /// The error names what still has work left.
     async fn check_idle(&self, controller: &RunningController) -> Result<(), String> {
         let writes = controller.metrics.total_writes();
         let before = self.check_synced(controller).await?;
@@ -55,7 +55,7 @@ impl TestEnv {
         }
     }
 
-    /// Lets every resource be reconciled once more, and waits until it was.
+    /// Triggers one more reconcile of every resource and waits until it has finished.
     pub(super) async fn reconcile_again(&self, controller: &RunningController) {
         self.touch_all::<Etcd>(controller).await;
         self.touch_all::<EtcdOpsTask>(controller).await;
@@ -72,17 +72,17 @@ impl TestEnv {
         let (api, kind) = (self.api::<K>(), kind_name::<K>());
         let resources = api.list_metadata(&ListParams::default()).await;
         for resource in resources.expect("a list") {
-            let (name, look) = (resource.name_any(), TOUCH_COUNTER.fetch_add(1, Ordering::Relaxed));
-            let look = json!({ "metadata": { "annotations": { "look": look.to_string() } } });
-            let (params, patch) = (PatchParams::default(), Patch::Merge(&look));
+            let (name, touch) = (resource.name_any(), TOUCH_COUNTER.fetch_add(1, Ordering::Relaxed));
+            let touch = json!({ "metadata": { "annotations": { "touch": touch.to_string() } } });
+            let (params, patch) = (PatchParams::default(), Patch::Merge(&touch));
             let Ok(touched) = api.patch_metadata(&name, &params, &patch).await else {
                 continue; // deleted meanwhile
             };
             let touched = parse_version(touched.resource_version());
             let what = format!("{kind} {name} is reconciled once more");
             self.wait_until(&what, async || {
-                let of = (kind, &*self.namespace, &*name);
-                let last = controller.probe.reconciled_version(of.0, of.1, of.2);
+                let key = (kind, &*self.namespace, &*name);
+                let last = controller.probe.reconciled_version(key.0, key.1, key.2);
                 let is_gone = async || {
                     api.get_metadata_opt(&name)
                         .await
@@ -97,24 +97,24 @@ impl TestEnv {
     /// All objects, once the controller has observed their current versions and no other controller has work left on them.
     async fn check_synced(&self, controller: &RunningController) -> Result<BTreeSet<ObjectVersion>, String> {
         if !self.rounds.is_next_round_quiet().await {
-            return Err("the kubelet is at work".to_owned());
+            return Err("the kubelet is busy".to_owned());
         }
         if !self.are_controllers_done().await {
-            return Err("the controllers of Kubernetes are at work".to_owned());
+            return Err("the Kubernetes controllers are busy".to_owned());
         }
         let cached = controller.probe.cached_versions(&self.namespace);
         let cached = cached.ok_or("the caches are not filled")?;
-        // The version of the budgets depends on the API server, and only the controller writes them.
+        // The API version of PodDisruptionBudgets depends on the API server, and only the controller writes them.
         let is_compared = |one: &ObjectVersion| one.kind != "PodDisruptionBudget";
         let cached: BTreeSet<ObjectVersion> = cached.into_iter().filter(is_compared).collect();
         let current = self.current_versions().await;
-        let unseen: Vec<_> = current.symmetric_difference(&cached).collect();
-        if !unseen.is_empty() {
-            return Err(format!("not seen as they are: {unseen:?}"));
+        let outdated: Vec<_> = current.symmetric_difference(&cached).collect();
+        if !outdated.is_empty() {
+            return Err(format!("outdated in the caches: {outdated:?}"));
         }
         match self.find_unpublished_member().await {
             Some(member) => Err(format!(
-                "{member} answers, and its version is not published"
+                "{member} responds, and its version is not published"
             )),
             None => Ok(current),
         }
@@ -154,20 +154,21 @@ impl TestEnv {
         found.expect("a list").into_iter().map(version).collect()
     }
 
-    /// Whether the controllers of Kubernetes have nothing to do: sets have their pods, and all is counted in their status.
+    /// Whether the Kubernetes controllers are done: StatefulSets have their pods, and their status counts all of them.
     async fn are_controllers_done(&self) -> bool {
         let pods = list_all(&self.api::<Pod>()).await;
         let (sets, jobs) = (
             list_all(&self.api::<StatefulSet>()).await,
             list_all(&self.api::<Job>()).await,
         );
-        let is_going = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
-        !pods.iter().any(is_going)
+        let is_terminating = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        !pods.iter().any(is_terminating)
             && sets.iter().all(|set| is_status_current(set, &pods))
             && jobs.iter().all(is_job_settled)
     }
 
-    /// A member that answers and whose version the status does not have. Who does not answer is asked again only now and then.
+    /// A member that responds and whose version is missing in the status. The controller retries silent members only now and
+    /// then, so such a member may still cause a status write.
     async fn find_unpublished_member(&self) -> Option<String> {
         for etcd in list_all(&self.api::<Etcd>()).await {
             let port = etcd.spec.etcd.client_port.unwrap_or(2379);
@@ -178,7 +179,7 @@ impl TestEnv {
                 .filter(|one| one.version.is_none());
             for member in silent {
                 let pod = self.api::<Pod>().get_opt(&member.name).await;
-                let status = pod.expect("ask for a pod").and_then(|pod| pod.status);
+                let status = pod.expect("get a pod").and_then(|pod| pod.status);
                 let address = status.and_then(|status| status.pod_ip);
                 let url = address.map(|address| format!("http://{address}:{port}"));
                 if let Some(url) = url
@@ -215,11 +216,11 @@ where
 fn kind_name<K: Resource<DynamicType = ()>>() -> &'static str {
     match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,
-        std::borrow::Cow::Owned(kind) => panic!("{kind} is no constant"),
+        std::borrow::Cow::Owned(kind) => panic!("{kind} must be a constant"),
     }
 }
 
-/// Versions are revisions of one etcd.
+/// Resource versions are revisions of one etcd, thus comparable.
 fn parse_version(version: Option<String>) -> Option<u64> {
     version.and_then(|version| version.parse().ok())
 }
@@ -255,7 +256,7 @@ fn is_status_current(set: &StatefulSet, pods: &[Pod]) -> bool {
         && count(&is_newest) == Some(status.updated_replicas.unwrap_or_default())
 }
 
-/// Whether the controller of Jobs has seen a Job, and nothing is under way to delete it but what a test holds up.
+/// Whether the Job controller has observed a Job, and no deletion is in progress except one that a test delays.
 fn is_job_settled(job: &Job) -> bool {
     let is_held = || {
         let mut finalizers = job.finalizers().iter();

@@ -1,4 +1,4 @@
-//! The kubelet, the volume provisioner and the sidecars, played by the test: pods become ready, claims bound, Leases held.
+//! Stands in for the kubelet, the volume provisioner and the sidecars: pods become ready, PVCs bound, Leases held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::stage::TestEnv;
 
-/// How often sidecars renew their Leases.
+/// Interval at which sidecars renew their Leases.
 const HEARTBEAT: SignedDuration = SignedDuration::from_secs(10);
 
 /// The interval between two rounds of the kubelet; a test that waits for a round starts it at once.
@@ -25,35 +25,35 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(150);
 /// A loopback address without a listener: an etcd of this machine may listen on 127.0.0.1.
 const UNUSED_ADDRESS: &str = "127.0.0.9";
 
-/// What the kubelet does with pods.
+/// What the fake kubelet does. Keys are pod names unless noted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KubeletBehavior {
-    /// Pods that stay as they are.
+    /// Pods whose status stays unchanged.
     pub(super) ignored_pods: BTreeSet<String>,
-    /// Addresses of pods; others get one where nobody listens.
+    /// Pod addresses; other pods get one without a listener.
     pub(super) pod_addresses: BTreeMap<String, String>,
-    /// Who holds which Lease; others are held by somebody made up.
+    /// Lease holders; other Leases get a made-up holder.
     pub(super) lease_holders: BTreeMap<String, String>,
-    /// What init containers say that do not let etcd start.
+    /// Output of init containers that fail.
     pub(super) init_verdicts: BTreeMap<String, Value>,
-    /// Pods, by uid, whose init found its data good and whose etcd ends again and again on it.
+    /// UIDs of pods whose init succeeds and whose etcd crash-loops.
     pub(super) crashing_pods: BTreeSet<String>,
-    /// Claims, by uid, whose volume is gone.
+    /// UIDs of PVCs whose volume is lost.
     pub(super) lost_pvcs: BTreeSet<String>,
-    /// When there are any, only pods of these uids become ready: the others wait until their server runs.
+    /// If set, only pods with these UIDs become ready: the others wait until the test has started their server.
     pub(super) started_pods: Option<BTreeSet<String>>,
-    /// How Jobs end, by name; the pods of others stay as they are.
+    /// Results of Jobs, by Job name; the pods of other Jobs stay unchanged.
     pub(super) job_results: BTreeMap<String, JobResult>,
 }
 
-/// How a Job ends: whether it goes well, and its last words.
+/// Result of a Job, with the termination message of its pod.
 #[derive(Clone, Debug)]
 pub(super) enum JobResult {
-    /// Not yet: its pod runs.
+    /// Its pod runs.
     StillRunning,
     Succeeded(Value),
     Failed(Value),
-    /// For want of memory: what is left is the end of its log.
+    /// Killed for lack of memory: the termination message is the end of its log.
     OomKilled(String),
 }
 
@@ -63,11 +63,11 @@ pub(super) struct FakeKubelet {
     task: JoinHandle<()>,
 }
 
-/// How often a kubelet looked at everything, and how often it wrote or could not look.
+/// Progress of the fake kubelet, shared with tests that wait for it.
 #[derive(Clone, Debug)]
 pub(super) struct KubeletRounds {
     current: watch::Sender<KubeletRound>,
-    /// A test waits for the next round.
+    /// Starts the next round at once.
     wake: Arc<Notify>,
 }
 
@@ -88,15 +88,15 @@ impl Default for KubeletRounds {
 }
 
 impl KubeletRounds {
-    /// Waits until the kubelet looked at everything once more; whether it had nothing to write.
+    /// Waits for one more complete round; returns whether it wrote nothing.
     pub(super) async fn is_next_round_quiet(&self) -> bool {
         let before = *self.current.borrow();
         let mut rounds = self.current.subscribe();
-        // The round that is under way may have begun before.
+        // The round in progress may have started before the last change, so wait for two.
         for more in [1, 2] {
             self.wake.notify_one();
             let is_over = |now: &KubeletRound| !now.is_running || now.finished >= before.finished + more;
-            rounds.wait_for(is_over).await.expect("a stage");
+            rounds.wait_for(is_over).await.expect("the sender lives in the stage");
         }
         self.current.borrow().writes == before.writes
     }
@@ -114,10 +114,10 @@ impl KubeletRounds {
 }
 
 impl FakeKubelet {
-    /// Plays for one namespace until dropped.
+    /// Runs for one namespace until dropped.
     pub(super) fn start(stage: &TestEnv) -> Self {
         let behavior = Arc::new(Mutex::new(KubeletBehavior::default()));
-        let scene = KubeletClient {
+        let kubelet = KubeletClient {
             client: stage.client.clone(),
             namespace: stage.namespace.clone(),
             writes: AtomicU64::new(0),
@@ -128,10 +128,10 @@ impl FakeKubelet {
         let task = tokio::spawn(async move {
             loop {
                 let now = shared.lock().unwrap().clone();
-                scene.update_pods(&now).await;
-                scene.bind_pvcs(&now).await;
-                scene.renew_leases(&now).await;
-                counted.finish_round(scene.writes.swap(0, Ordering::Relaxed));
+                kubelet.update_pods(&now).await;
+                kubelet.bind_pvcs(&now).await;
+                kubelet.renew_leases(&now).await;
+                counted.finish_round(kubelet.writes.swap(0, Ordering::Relaxed));
                 tokio::time::timeout(ROUND_INTERVAL, counted.wake.notified())
                     .await
                     .ok();
@@ -163,7 +163,7 @@ struct KubeletClient {
 }
 
 impl KubeletClient {
-    /// It wrote, or could not look.
+    /// Counts a write. A failed list counts, too: the round is not quiet.
     fn record_write(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
@@ -227,7 +227,7 @@ impl KubeletClient {
         let (Some(ends), Some("Pending" | "Running")) = (ends, phase) else {
             return;
         };
-        let (phase, code, reason, words) = match ends {
+        let (phase, code, reason, output) = match ends {
             JobResult::StillRunning if phase == Some("Running") => return,
             JobResult::StillRunning => {
                 self.record_write();
@@ -239,12 +239,12 @@ impl KubeletClient {
                     .ok();
                 return;
             }
-            JobResult::Succeeded(words) => ("Succeeded", 0, "Completed", words.to_string()),
-            JobResult::Failed(words) => ("Failed", 1, "Error", words.to_string()),
+            JobResult::Succeeded(output) => ("Succeeded", 0, "Completed", output.to_string()),
+            JobResult::Failed(output) => ("Failed", 1, "Error", output.to_string()),
             JobResult::OomKilled(log) => ("Failed", 137, "OOMKilled", log.clone()),
         };
         let ended =
-            json!({ "terminated": { "exitCode": code, "reason": reason, "message": words } });
+            json!({ "terminated": { "exitCode": code, "reason": reason, "message": output } });
         self.record_write();
         let patch = json!({ "status": { "phase": phase, "containerStatuses": [{
             "name": "restore", "image": "", "imageID": "", "ready": false, "restartCount": 0,
@@ -260,26 +260,26 @@ impl KubeletClient {
     }
 
     async fn bind_pvcs(&self, behavior: &KubeletBehavior) {
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
-        let Ok(list) = claims.list(&ListParams::default()).await else {
+        let pvcs = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let Ok(list) = pvcs.list(&ListParams::default()).await else {
             return self.record_write();
         };
-        for claim in list {
-            let requested = claim
+        for pvc in list {
+            let requested = pvc
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.resources.as_ref()?.requests.clone());
-            let is_lost = claim.uid().is_some_and(|uid| behavior.lost_pvcs.contains(&uid));
+            let is_lost = pvc.uid().is_some_and(|uid| behavior.lost_pvcs.contains(&uid));
             let phase = if is_lost { "Lost" } else { "Bound" };
-            let is_told = claim.status.as_ref().is_some_and(|status| {
+            let is_current = pvc.status.as_ref().is_some_and(|status| {
                 status.capacity == requested && status.phase.as_deref() == Some(phase)
             });
-            if !is_told {
+            if !is_current {
                 self.record_write();
                 let patch = json!({ "status": { "phase": phase, "capacity": requested } });
-                claims
+                pvcs
                     .patch_status(
-                        &claim.name_any(),
+                        &pvc.name_any(),
                         &PatchParams::default(),
                         &Patch::Merge(&patch),
                     )
@@ -301,12 +301,12 @@ impl KubeletClient {
         };
         for lease in list {
             let name = lease.name_any();
-            let lives = pods.items.iter().any(|pod| pod.name_any() == name);
+            let has_pod = pods.items.iter().any(|pod| pod.name_any() == name);
             let holder = lease
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.holder_identity.clone());
-            let wanted = behavior
+            let desired = behavior
                 .lease_holders
                 .get(&name)
                 .cloned()
@@ -317,12 +317,12 @@ impl KubeletClient {
                 .and_then(|spec| spec.renew_time.as_ref());
             let is_fresh =
                 renewed.is_some_and(|at| Timestamp::now().duration_since(at.0) < HEARTBEAT);
-            let is_held = holder.as_deref() == Some(&wanted) && is_fresh;
-            if !lives || behavior.ignored_pods.contains(&name) || is_held {
+            let is_held = holder.as_deref() == Some(&desired) && is_fresh;
+            if !has_pod || behavior.ignored_pods.contains(&name) || is_held {
                 continue;
             }
             self.record_write();
-            let patch = json!({ "spec": { "holderIdentity": wanted, "renewTime": MicroTime(Timestamp::now()) } });
+            let patch = json!({ "spec": { "holderIdentity": desired, "renewTime": MicroTime(Timestamp::now()) } });
             leases
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
@@ -331,7 +331,7 @@ impl KubeletClient {
     }
 }
 
-/// `main-2` as member 3 of some cluster.
+/// Holder identity of a made-up member: `main-2` is member 3, `main-0` the leader.
 fn fake_holder_identity(name: &str) -> String {
     let ordinal: u32 = name
         .rsplit('-')

@@ -1,4 +1,4 @@
-//! Two controllers, one of which acts.
+//! Leader election: of several controllers only the leader writes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::wire::{self, FaultAction, is_write};
 
 const LEASE_NAME: &str = "druid-leader-election";
 
-/// As in production, with one attempt a second.
+/// Enables leader election with the production durations and one attempt per second.
 pub(super) fn enable_election(config: &mut OperatorConfiguration) {
     let election = &mut config.leader_election;
     election.enabled = true;
@@ -33,7 +33,7 @@ async fn one_acts_and_the_other_takes_over_when_it_is_killed() {
     let second = stage.start_controller_with(enable_election).await;
     stage.create_etcd("two", json!({ "replicas": 1 })).await;
     stage.wait_for_replicas("two", 1).await;
-    assert_eq!(second.metrics.total_writes(), 0, "the second one acted too");
+    assert_eq!(second.metrics.total_writes(), 0, "the second controller wrote, too");
 
     first.kill();
     stage.create_etcd("three", json!({ "replicas": 1 })).await;
@@ -48,16 +48,16 @@ async fn a_controller_whose_lease_was_taken_ends_by_itself() {
     let controller = stage.start_controller_with(enable_election).await;
     stage.create_etcd("one", json!({ "replicas": 1 })).await;
     stage.wait_for_replicas("one", 1).await;
-    let thief = json!({ "spec": { "holderIdentity": "somebody", "leaseDurationSeconds": 3600 } });
+    let stolen = json!({ "spec": { "holderIdentity": "other", "leaseDurationSeconds": 3600 } });
     let leases = stage.api::<Lease>();
     leases
-        .patch(LEASE_NAME, &PatchParams::default(), &Patch::Merge(&thief))
+        .patch(LEASE_NAME, &PatchParams::default(), &Patch::Merge(&stolen))
         .await
         .unwrap();
     let ended = tokio::time::timeout(Duration::from_mins(1), controller.wait())
         .await
         .expect("it ends in time");
-    let error = ended.expect_err("an end that is an error");
+    let error = ended.expect_err("the controller ends with an error");
     assert!(
         error.to_string().contains("leadership was lost"),
         "{error:#}"
@@ -82,12 +82,12 @@ async fn a_lease_that_was_given_back_without_naming_a_holder_is_taken() {
     let lease: Lease = serde_json::from_value(lease).unwrap();
     let leases = stage.api::<Lease>();
     leases.create(&PostParams::default(), &lease).await.unwrap();
-    // Giving back gets as long as a pause between two attempts.
-    let unhurried = |config: &mut OperatorConfiguration| {
+    // The retry period is also the timeout of the release.
+    let slow_retry = |config: &mut OperatorConfiguration| {
         enable_election(config);
         config.leader_election.retry_period = Duration::from_secs(5);
     };
-    let controller = stage.start_controller_with(unhurried).await;
+    let controller = stage.start_controller_with(slow_retry).await;
     stage.create_etcd("one", json!({ "replicas": 1 })).await;
     stage.wait_for_replicas("one", 1).await;
     controller.stop().await;
@@ -95,19 +95,19 @@ async fn a_lease_that_was_given_back_without_naming_a_holder_is_taken() {
     assert_eq!(given_back.holder_identity.as_deref(), Some(""));
 }
 
-/// Who wrote, in the order in which it was sent. Every start of a controller is somebody else.
+/// The writers in the order of their writes. Every started controller has its own number.
 #[derive(Clone, Default)]
 struct WriteLog(Arc<Mutex<Vec<(usize, String)>>>);
 
 impl WriteLog {
-    /// Starts a controller whose attempts at the Lease arrive late, now more, now less.
+    /// Starts a controller whose writes of the Lease are delayed by varying times.
     async fn start_controller(&self, stage: &TestEnv, number: usize) -> RunningController {
         let (writers, attempts) = (self.clone(), Mutex::new(number));
         let client = wire::build_client(stage, move |request| {
             if !is_write(request) {
                 return FaultAction::Forward;
             }
-            // Objects are applied, never posted: that is the Lease, which is not there yet.
+            // Managed objects are applied with PATCH; a POST to /leases creates the election Lease.
             let path = request.uri().path();
             if path.ends_with(LEASE_NAME) || path.ends_with("/leases") {
                 let mut attempts = attempts.lock().unwrap();
@@ -133,13 +133,13 @@ async fn never_do_two_act_whoever_believes_to_have_the_lease() {
     contend_for_lease(2).await;
 }
 
-/// Several controllers contend for the Lease until so many have led.
+/// Three controllers contend for the Lease until this number of leaders was seen.
 pub(super) async fn contend_for_lease(leaders: usize) {
     let stage = TestEnv::start().await;
     stage.create_etcd("main", json!({ "replicas": 1 })).await;
     let etcds = stage.api::<Etcd>();
     let changes = tokio::spawn(async move {
-        // Whoever acts has something to write at every moment.
+        // Constant spec changes, so that the leader always has something to write.
         for number in 0_u64.. {
             let patch = json!({ "spec": { "annotations": { "change": number.to_string() } } });
             etcds
@@ -159,15 +159,15 @@ pub(super) async fn contend_for_lease(leaders: usize) {
         }
         let before = led.last().copied();
         stage
-            .wait_until("somebody else acts", async || writers.last_writer() != before)
+            .wait_until("another controller writes", async || writers.last_writer() != before)
             .await;
-        let acts = writers.last_writer().unwrap();
-        led.push(acts);
-        // The Lease is free for all while its holder lives.
+        let leader = writers.last_writer().unwrap();
+        led.push(leader);
+        // Frees the Lease while its holder still runs.
         let free = json!({ "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z" });
         patch_lease(&stage.api(), free).await;
         stage
-            .wait_until("one has lost the Lease, or kept it", async || {
+            .wait_until("a controller holds the Lease", async || {
                 let lease = stage.api::<Lease>().get(LEASE_NAME).await.unwrap();
                 lease
                     .spec
@@ -177,7 +177,7 @@ pub(super) async fn contend_for_lease(leaders: usize) {
             })
             .await;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let position = running.iter().position(|(number, _)| *number == acts);
+        let position = running.iter().position(|(number, _)| *number == leader);
         if let Some((_, gone)) = position.map(|at| running.remove(at)) {
             gone.kill();
         }
@@ -188,7 +188,7 @@ pub(super) async fn contend_for_lease(leaders: usize) {
     }
     let mut turns = writers.0.lock().unwrap().clone();
     turns.dedup_by_key(|(number, _)| *number);
-    // Two that act at once would take turns with every write.
+    // Two leaders at once would alternate in the log.
     let each: BTreeSet<usize> = turns.iter().map(|(number, _)| *number).collect();
-    assert_eq!(turns.len(), each.len(), "they took turns: {turns:?}");
+    assert_eq!(turns.len(), each.len(), "two controllers wrote alternately: {turns:?}");
 }

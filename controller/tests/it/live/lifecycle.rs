@@ -1,4 +1,4 @@
-//! From a resource to objects and back to nothing.
+//! The life of an Etcd: creation, repair, hibernation and deletion.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::kubelet::FakeKubelet;
 use super::stage::TestEnv;
 
-/// Every part of a cluster of three is there and told of.
+/// All objects of a cluster of three exist, and its conditions are True.
 async fn assert_all_parts(stage: &TestEnv) {
     assert!(stage.api::<ServiceAccount>().get("main").await.is_ok());
     assert!(
@@ -58,21 +58,21 @@ async fn assert_all_parts(stage: &TestEnv) {
         .await;
 }
 
-/// Somebody changes the configuration.
+/// Overwrites the configuration, as a user would.
 async fn overwrite_config(stage: &TestEnv) {
-    let vandal = json!({ "data": { "etcd.conf.yaml": "name: nobody" } });
+    let tampered = json!({ "data": { "etcd.conf.yaml": "name: changed" } });
     stage
         .api::<ConfigMap>()
         .patch(
             "main-config",
             &PatchParams::default(),
-            &Patch::Merge(&vandal),
+            &Patch::Merge(&tampered),
         )
         .await
         .unwrap();
 }
 
-/// Somebody deletes a Service, and it comes back.
+/// Deletes a Service and waits until it is recreated.
 async fn delete_service(stage: &TestEnv) {
     stage
         .api::<Service>()
@@ -80,7 +80,7 @@ async fn delete_service(stage: &TestEnv) {
         .await
         .unwrap();
     stage
-        .wait_for("main-client", "there again", |_: &Service| true)
+        .wait_for("main-client", "recreated", |_: &Service| true)
         .await;
 }
 
@@ -94,7 +94,7 @@ async fn wait_config_repaired(stage: &TestEnv) -> ConfigMap {
         .await
 }
 
-/// What somebody changes or deletes comes back.
+/// Changed and deleted objects are repaired.
 async fn tamper_and_wait(stage: &TestEnv) {
     overwrite_config(stage).await;
     delete_service(stage).await;
@@ -111,18 +111,18 @@ async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes
     let annotate = |value: Value| json!({ "metadata": { "annotations": { "druid.gardener.cloud/disable-etcd-component-protection": value } } });
     stage.patch_etcd("main", annotate(json!(""))).await;
     stage
-        .wait_for("main", "told of it", |etcd: &Etcd| {
+        .wait_for("main", "reported to keep manual changes", |etcd: &Etcd| {
             let last = etcd.status.as_ref().unwrap().last_operation.as_ref();
-            last.is_some_and(|last| last.description.contains("left alone"))
+            last.is_some_and(|last| last.description.contains("manual changes to its objects are kept"))
         })
         .await;
 
     overwrite_config(&stage).await;
-    // Each of these takes a pass, which looks at everything.
+    // Recreating the Service takes a reconcile, which compares all objects.
     for _ in 0..2 {
         delete_service(&stage).await;
         let map = stage.api::<ConfigMap>().get("main-config").await.unwrap();
-        assert_eq!(map.data.unwrap()["etcd.conf.yaml"], "name: nobody");
+        assert_eq!(map.data.unwrap()["etcd.conf.yaml"], "name: changed");
     }
     let quota = json!({ "spec": { "etcd": { "quota": "4Gi" } } });
     stage.patch_etcd("main", quota).await;
@@ -140,35 +140,35 @@ async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
     let controller = stage.start_controller().await;
     stage.create_etcd("main", json!({ "replicas": 3 })).await;
 
-    // It is made.
+    // Create.
     let etcd = stage.wait_settled("main").await;
     assert_eq!(etcd.finalizers(), ["druid.gardener.cloud/etcd-druid"]);
     assert_all_parts(&stage).await;
     tamper_and_wait(&stage).await;
 
-    // It sleeps; volumes and Leases stay.
+    // Hibernate; volumes and Leases stay.
     stage
         .patch_etcd("main", json!({ "spec": { "replicas": 0 } }))
         .await;
     stage.wait_for_replicas("main", 0).await;
-    let asleep = stage.wait_settled("main").await;
+    let hibernated = stage.wait_settled("main").await;
     assert_eq!(stage.count_objects::<PersistentVolumeClaim>().await, 3);
-    assert_eq!(asleep.status.unwrap().ready, Some(true));
+    assert_eq!(hibernated.status.unwrap().ready, Some(true));
 
-    // It wakes with as many members as it had.
+    // Wake up with the same number of members.
     stage
         .patch_etcd("main", json!({ "spec": { "replicas": 3 } }))
         .await;
     stage.wait_for_replicas("main", 3).await;
 
-    // It goes; volumes stay.
+    // Delete; volumes stay.
     stage
         .api::<Etcd>()
         .delete("main", &DeleteParams::default())
         .await
         .unwrap();
     stage
-        .wait_until("the Etcd is gone", async || {
+        .wait_until("the Etcd is deleted", async || {
             stage.api::<Etcd>().get_opt("main").await.unwrap().is_none()
         })
         .await;
@@ -198,7 +198,7 @@ async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
             .status
             .as_ref()
             .and_then(|status| status.last_operation.as_ref());
-        last.is_some_and(|last| last.description.contains("waits for the annotation"))
+        last.is_some_and(|last| last.description.contains("Spec change pending"))
     };
     stage
         .wait_for("main", "waiting for the annotation", waits)
@@ -209,12 +209,12 @@ async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
     };
     assert!(!quota().await);
 
-    let ask =
+    let request =
         json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
-    stage.patch_etcd("main", ask).await;
+    stage.patch_etcd("main", request).await;
     stage.wait_until("the quota is applied", quota).await;
     stage
-        .wait_for("main", "rid of the annotation", |etcd: &Etcd| {
+        .wait_for("main", "without the annotation", |etcd: &Etcd| {
             !etcd
                 .annotations()
                 .contains_key("druid.gardener.cloud/operation")
@@ -251,12 +251,12 @@ async fn without_runtime_there_is_configuration_only() {
     stage.patch_etcd("main", off).await;
     stage.wait_for_replicas("main", 0).await;
     stage
-        .wait_until("the Services are gone", async || {
+        .wait_until("the Services are deleted", async || {
             stage.count_objects::<Service>().await == 0
         })
         .await;
     stage
-        .wait_until("the Leases are gone", async || {
+        .wait_until("the Leases are deleted", async || {
             stage.count_objects::<Lease>().await == 0
         })
         .await;

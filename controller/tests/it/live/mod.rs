@@ -1,5 +1,5 @@
-//! A controller that runs, an API server with its own controllers, and a kubelet played by the test: pods get the status a
-//! test gives them, and behind their addresses are real etcd servers where a test needs members.
+//! Runs the controller against an API server with the Kubernetes controllers and a fake kubelet. Tests set the status of
+//! pods; pod addresses lead to real etcd servers where a test needs members.
 
 mod adopt;
 mod between;

@@ -1,4 +1,4 @@
-//! The API server is gone for a while, and comes back.
+//! The API server is unavailable for a while.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ async fn an_api_server_that_restarts_in_the_middle_of_changes_delays_them_and_no
     }
     assert_eq!(stage.count_objects::<StatefulSet>().await, 1);
     assert_eq!(stage.count_objects::<Lease>().await, 3);
-    // Watches come back one after the other, each after a pause of its own, list everything, and may have news.
+    // Each watch reconnects after its own backoff, lists everything, and may deliver changes.
     stage.wait_until_idle(&controller).await;
     let writes = controller.metrics.total_writes();
     for _ in 0..3 {
         reconcile_later(&stage, &controller).await;
-        assert_eq!(controller.metrics.total_writes(), writes, "it writes at rest");
+        assert_eq!(controller.metrics.total_writes(), writes, "it writes while idle");
     }
     drop(kubelet);
     controller.stop().await;

@@ -1,5 +1,5 @@
-//! What a Job reads is pinned before it is there and for as long as it reads; what it found is told before it goes. Also when
-//! writes go wrong, and when the controller is killed between any two of them.
+//! Pins protect the backup from before a Job is created until it has ended; the outcome is published before the Job is
+//! deleted. Both hold when writes fail and when the controller is killed between any two of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use super::recovery::store_spec;
 use super::stage::TestEnv;
 use super::wire::{self, FaultAction, KillRate, run_with_kills, is_write};
 
-/// A cluster with a backup, at rest.
+/// Creates a cluster with a backup and waits until it is idle.
 async fn create_backed_up_cluster(stage: &TestEnv) {
     let controller = stage.start_controller().await;
     let spec = json!({ "replicas": 1, "backup": { "store": store_spec() } });
@@ -32,10 +32,10 @@ async fn create_backed_up_cluster(stage: &TestEnv) {
     controller.stop().await;
 }
 
-/// The entries of the coordination document.
+/// Entries of the coordination document.
 async fn read_coordination_entries(stage: &TestEnv) -> BTreeMap<String, String> {
     let found = stage.api::<ConfigMap>().get_opt("main-coordination").await;
-    let found = found.expect("ask for the document");
+    let found = found.expect("get the document");
     found.and_then(|map| map.data).unwrap_or_default()
 }
 
@@ -45,7 +45,7 @@ async fn is_pinned(stage: &TestEnv, name: &str) -> bool {
 
 pub(super) async fn get_job(stage: &TestEnv, name: &str) -> Option<Job> {
     let found = stage.api::<Job>().get_opt(name).await;
-    found.expect("ask for a Job")
+    found.expect("get a Job")
 }
 
 pub(super) fn has_ended(job: &Job) -> bool {
@@ -55,7 +55,7 @@ pub(super) fn has_ended(job: &Job) -> bool {
     conditions.any(|one| matches!(one.type_.as_str(), "Complete" | "Failed"))
 }
 
-/// Whoever reads has its pin.
+/// Asserts that a Job that may read has its pin. The Job is read before and after, so that it existed at the check.
 pub(super) async fn assert_pinned(stage: &TestEnv, name: &str, pin: &str) {
     let reader = async || {
         let reads = get_job(stage, name).await.filter(|job| !has_ended(job));
@@ -64,13 +64,13 @@ pub(super) async fn assert_pinned(stage: &TestEnv, name: &str, pin: &str) {
     let before = reader().await;
     let is_pinned = is_pinned(stage, pin).await;
     let reads = before.is_some() && before == reader().await;
-    assert!(is_pinned || !reads, "{name} reads what nobody keeps");
+    assert!(is_pinned || !reads, "{name} reads an unpinned backup");
 }
 
-/// What keeps a Job that is to go.
+/// Finalizer that delays the deletion of a Job.
 const TEST_FINALIZER: &str = "test/slow";
 
-/// Keeps a Job, or lets it go.
+/// Adds the finalizer to a Job, or removes it.
 async fn set_test_finalizer(stage: &TestEnv, name: &str, is_kept: bool) {
     let found = get_job(stage, name).await.expect("a Job");
     let mut finalizers = found.finalizers().to_vec();
@@ -83,9 +83,9 @@ async fn set_test_finalizer(stage: &TestEnv, name: &str, is_kept: bool) {
     patched.expect("change the finalizers of a Job");
 }
 
-pub(super) fn set_job_result(kubelet: &FakeKubelet, job: &str, how: JobResult) {
+pub(super) fn set_job_result(kubelet: &FakeKubelet, job: &str, result: JobResult) {
     kubelet.configure(|behavior| {
-        behavior.job_results.insert(job.to_owned(), how);
+        behavior.job_results.insert(job.to_owned(), result);
     });
 }
 
@@ -100,24 +100,24 @@ pub(super) async fn copy_with_pin(kill_rate: KillRate) {
     let kubelet = FakeKubelet::start(&stage);
     create_backed_up_cluster(&stage).await;
     create_copy_task(&stage, "move", None).await;
-    let lives = run_with_kills(&stage, "the Job is there", async || {
+    let kills = run_with_kills(&stage, "the Job exists", async || {
         assert_pinned(&stage, "move-worker", PIN).await;
         get_job(&stage, "move-worker").await.is_some()
     })
     .await;
-    kill_rate.assert_enough_kills(lives, 0);
+    kill_rate.assert_enough_kills(kills, 0);
     assert!(is_pinned(&stage, PIN).await);
 
-    // Somebody deletes the task while its Job reads, and the Job takes its time.
+    // A user deletes the task while its Job reads, and the deletion of the Job takes long.
     set_test_finalizer(&stage, "move-worker", true).await;
     let tasks = stage.api::<EtcdCopyBackupsTask>();
     tasks
         .delete("move", &DeleteParams::default())
         .await
         .expect("delete a task");
-    run_with_kills(&stage, "the Job goes", async || {
+    run_with_kills(&stage, "the Job is terminating", async || {
         assert_pinned(&stage, "move-worker", PIN).await;
-        let found = get_job(&stage, "move-worker").await.expect("it is kept");
+        let found = get_job(&stage, "move-worker").await.expect("the finalizer keeps the Job");
         found.metadata.deletion_timestamp.is_some()
     })
     .await;
@@ -126,14 +126,14 @@ pub(super) async fn copy_with_pin(kill_rate: KillRate) {
     controller.kill();
     assert!(is_pinned(&stage, PIN).await, "its Job may still read");
     set_test_finalizer(&stage, "move-worker", false).await;
-    run_with_kills(&stage, "the task is gone", async || {
+    run_with_kills(&stage, "the task is deleted", async || {
         assert_pinned(&stage, "move-worker", PIN).await;
-        let task = tasks.get_opt("move").await.expect("ask for a task");
+        let task = tasks.get_opt("move").await.expect("get a task");
         task.is_none()
     })
     .await;
     assert!(get_job(&stage, "move-worker").await.is_none());
-    assert!(!is_pinned(&stage, PIN).await, "nobody reads any more");
+    assert!(!is_pinned(&stage, PIN).await, "no Job reads any more");
     drop(kubelet);
 }
 
@@ -143,13 +143,13 @@ async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     create_backed_up_cluster(&stage).await;
-    // What happens to the next write of the document; a Job is made when it was looked before.
+    // The fault of the next write to the document. The creation of a Job is held until the pin was checked.
     let (next, requested) = (Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
-    let (fault, told) = (Arc::clone(&next), Arc::clone(&requested));
+    let (fault, notifier) = (Arc::clone(&next), Arc::clone(&requested));
     let client = wire::build_client(&stage, move |request| {
         let path = request.uri().path();
         if request.method() == Method::POST && path.ends_with("/jobs") {
-            told.notify_one();
+            notifier.notify_one();
             return FaultAction::HoldForPermit(&JOB_PERMITS);
         }
         let is_document = is_write(request) && path.contains("/configmaps");
@@ -167,14 +167,14 @@ async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
         let (worker, pin) = (format!("{name}-worker"), format!("pin.copy-{name}"));
         *next.lock().unwrap() = Some(fault);
         create_copy_task(&stage, name, None).await;
-        let is_asked = timeout(Duration::from_mins(3), requested.notified()).await;
-        is_asked.expect("a Job is asked for");
+        let is_requested = timeout(Duration::from_mins(3), requested.notified()).await;
+        is_requested.expect("a Job is requested");
         assert!(
             next.lock().unwrap().is_none(),
-            "{name}: nothing went wrong, so nothing is proven"
+            "{name}: no fault was injected, the test proves nothing"
         );
         assert!(is_pinned(&stage, &pin).await, "{name}");
-        assert!(get_job(&stage, &worker).await.is_none(), "{name}: too late");
+        assert!(get_job(&stage, &worker).await.is_none(), "{name}: the Job was created before the check");
         JOB_PERMITS.add_permits(1);
         stage.wait_for(&worker, "there", |_: &Job| true).await;
         assert!(is_pinned(&stage, &pin).await, "{name}");
@@ -184,11 +184,11 @@ async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
             JobResult::Succeeded(json!({ "verdict": "copied" })),
         );
         stage
-            .wait_until("the pin goes", async || {
+            .wait_until("the pin is removed", async || {
                 let is_there = is_pinned(&stage, &pin).await;
                 let task = stage.api::<EtcdCopyBackupsTask>().get(name).await;
-                let is_told = is_copied(&task.expect("a task"));
-                assert!(is_there || is_told, "{name}: it may still read");
+                let is_reported = is_copied(&task.expect("a task"));
+                assert!(is_there || is_reported, "{name}: the Job may still read");
                 !is_there
             })
             .await;
@@ -196,7 +196,7 @@ async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
     controller.stop().await;
 }
 
-/// What a verification tells that reached this revision.
+/// Output of a verification that reached this revision.
 fn verification_result(revision: i64) -> Value {
     json!({ "verdict": "restorable", "revision": revision })
 }
@@ -210,14 +210,14 @@ fn task_revision(task: &EtcdOpsTask) -> Option<i64> {
     result.revision
 }
 
-/// Whether a task is over. While it is not, its Job has to stay: nobody else knows what came of it.
+/// Whether a task is over. Until then its Job must stay: only the Job holds the outcome.
 async fn is_task_finished(stage: &TestEnv, name: &str) -> bool {
     let job = get_job(stage, "main-verify").await;
     let job = job.filter(|job| job.metadata.deletion_timestamp.is_none());
     let task = stage.api::<EtcdOpsTask>().get(name).await;
     let now = task.expect("a task").status.and_then(|status| status.state);
     let is_over = now.is_some_and(TaskState::is_final);
-    assert!(is_over || job.is_some(), "what came of it is lost");
+    assert!(is_over || job.is_some(), "the outcome is lost");
     is_over
 }
 
@@ -231,15 +231,15 @@ pub(super) async fn verify_with_pin(kill_rate: KillRate) {
     let kubelet = FakeKubelet::start(&stage);
     create_backed_up_cluster(&stage).await;
     create_verify_task(&stage, "first").await;
-    run_with_kills(&stage, "the Job is there", async || {
+    run_with_kills(&stage, "the Job exists", async || {
         assert_pinned(&stage, "main-verify", "pin.verification").await;
         get_job(&stage, "main-verify").await.is_some()
     })
     .await;
     set_job_result(&kubelet, "main-verify", JobResult::Succeeded(verification_result(99)));
     stage.wait_for("main-verify", "over", has_ended).await;
-    let told = async || is_task_finished(&stage, "first").await;
-    run_with_kills(&stage, "it is told", told).await;
+    let reported = async || is_task_finished(&stage, "first").await;
+    run_with_kills(&stage, "the outcome is published", reported).await;
     let first = wait_for_task(&stage, "first", TaskState::Succeeded).await;
     assert_eq!(task_revision(&first), Some(99));
 }
@@ -249,9 +249,9 @@ async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_befor
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     create_backed_up_cluster(&stage).await;
-    // The outcome is lost once on its way; then the controller is killed when it is about to delete the Job.
+    // The first write of the outcome is lost; then the controller is killed when it is about to delete the Job.
     let (is_over, deletes) = (Arc::new(Mutex::new(0_u32)), Arc::new(Notify::new()));
-    let (over, told) = (Arc::clone(&is_over), Arc::clone(&deletes));
+    let (over, notifier) = (Arc::clone(&is_over), Arc::clone(&deletes));
     let client = wire::build_client(&stage, move |request| {
         let path = request.uri().path();
         let mut over = over.lock().unwrap();
@@ -260,7 +260,7 @@ async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_befor
             return FaultAction::DropRequest;
         }
         if request.method() == Method::DELETE && path.ends_with("/jobs/main-verify") {
-            told.notify_one();
+            notifier.notify_one();
             return FaultAction::Hang;
         }
         FaultAction::Forward
@@ -271,25 +271,25 @@ async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_befor
     let left = stage.wait_for("main-verify", "there", |_: &Job| true).await;
     *is_over.lock().unwrap() = 1;
     set_job_result(&kubelet, "main-verify", JobResult::Succeeded(verification_result(99)));
-    let is_asked = timeout(Duration::from_mins(3), deletes.notified()).await;
-    is_asked.expect("the Job is to be deleted");
+    let is_requested = timeout(Duration::from_mins(3), deletes.notified()).await;
+    is_requested.expect("the deletion of the Job is requested");
     assert_eq!(*is_over.lock().unwrap(), 2, "nothing was lost");
     assert!(is_task_finished(&stage, "first").await);
     controller.kill();
     let first = wait_for_task(&stage, "first", TaskState::Succeeded).await;
     assert_eq!(task_revision(&first), Some(99));
 
-    // What was left is not taken for the Job of the next one.
+    // The leftover Job must not count as the Job of the next task.
     set_job_result(&kubelet, "main-verify", JobResult::StillRunning);
     let controller = stage.start_controller().await;
     create_verify_task(&stage, "second").await;
     let is_new = |job: &Job| job.uid() != left.uid();
-    stage.wait_for("main-verify", "another one", is_new).await;
+    stage.wait_for("main-verify", "a new Job", is_new).await;
     set_job_result(&kubelet, "main-verify", JobResult::Succeeded(verification_result(100)));
     let second = wait_for_task(&stage, "second", TaskState::Succeeded).await;
     assert_eq!(task_revision(&second), Some(100));
     stage
-        .wait_until("Job and pin are gone", async || {
+        .wait_until("Job and pin are deleted", async || {
             let is_pinned = is_pinned(&stage, "pin.verification").await;
             get_job(&stage, "main-verify").await.is_none() && !is_pinned
         })

@@ -1,4 +1,4 @@
-//! The upkeep of backups and tasks: Jobs are started once, their outcome is told, and they go.
+//! Backup upkeep and tasks: each Job starts once, its outcome is published, then it is deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,11 +21,11 @@ use super::kubelet::{JobResult, FakeKubelet};
 use super::recovery::{RESTORED_ADDRESS, ControllerKiller, RestoredServer, job_args, has_member_pods, wait_recovery_over, store_spec};
 use super::stage::TestEnv;
 
-/// What a sidecar answers that took a snapshot.
+/// Response of a sidecar that took a snapshot.
 pub(super) const SNAPSHOT_RESPONSE: &str =
     r#"{"snapName":"Full-00000000-00000042-1800000000.gz","lastRevision":42}"#;
 
-/// A sidecar that takes every snapshot it is asked for.
+/// Starts a sidecar that answers every snapshot request with success.
 pub(super) async fn start_sidecar() -> (u16, JoinHandle<()>) {
     let router = Router::new().route("/snapshot/full", post(|| async { SNAPSHOT_RESPONSE }));
     serve(router).await
@@ -35,7 +35,7 @@ async fn serve(router: Router) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind((RESTORED_ADDRESS, 0)).await.expect("an address");
     let port = listener.local_addr().expect("an address").port();
     let serving = tokio::spawn(async move {
-        axum::serve(listener, router).await.expect("it serves");
+        axum::serve(listener, router).await.expect("the server runs");
     });
     (port, serving)
 }
@@ -51,15 +51,15 @@ pub(super) async fn create_ops_task(stage: &TestEnv, name: &str, config: Value, 
     created.expect("create a task");
 }
 
-pub(super) async fn wait_for_task(stage: &TestEnv, name: &str, how: TaskState) -> EtcdOpsTask {
+pub(super) async fn wait_for_task(stage: &TestEnv, name: &str, expected: TaskState) -> EtcdOpsTask {
     stage
         .wait_for(name, "over", |task: &EtcdOpsTask| {
             let now = task.status.as_ref().and_then(|status| status.state);
             assert!(
-                now.is_none_or(|now| !now.is_final() || now == how),
+                now.is_none_or(|now| !now.is_final() || now == expected),
                 "{task:#?}"
             );
-            now == Some(how)
+            now == Some(expected)
         })
         .await
 }
@@ -86,7 +86,7 @@ pub(super) async fn set_lease_revision(stage: &TestEnv, lease: &str, revision: i
         .expect("hold a Lease");
 }
 
-/// A cluster whose backup has more deltas behind its full snapshot than it should.
+/// Creates a cluster with more delta events since the full snapshot than the compaction threshold.
 pub(super) async fn create_delta_backlog(stage: &TestEnv) {
     let backup = json!({ "store": store_spec(), "snapshotCompaction": { "eventsThreshold": 10 } });
     stage
@@ -108,28 +108,28 @@ async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
         .await;
     let pin = &document.data.expect("entries")["pin.compaction"];
     assert!(pin.contains("\"first\":100"), "{pin}");
-    let words =
+    let output =
         json!({ "verdict": "compacted", "revision": 120, "snapshot": "Full-00000000-00000120-1" });
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-compactor".to_owned(), JobResult::Succeeded(words));
+            .insert("main-compactor".to_owned(), JobResult::Succeeded(output));
     });
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
-    let told = stage.wait_for_condition("main", type_, ConditionStatus::True).await;
+    let reported = stage.wait_for_condition("main", type_, ConditionStatus::True).await;
     assert!(
-        told.message.contains("Full-00000000-00000120-1"),
+        reported.message.contains("Full-00000000-00000120-1"),
         "{}",
-        told.message
+        reported.message
     );
     stage
-        .wait_for("main-full-snap", "told", |lease: &Lease| {
+        .wait_for("main-full-snap", "updated", |lease: &Lease| {
             let spec = lease.spec.as_ref().expect("a spec");
             spec.holder_identity.as_deref() == Some("120")
         })
         .await;
     stage
-        .wait_until("the Job is gone, and no other comes", async || {
+        .wait_until("the Job is deleted", async || {
             stage.count_objects::<Job>().await == 0
         })
         .await;
@@ -142,23 +142,23 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
-    let words = json!({ "verdict": "damaged-backup", "reason": "Incr-1 is damaged" });
+    let output = json!({ "verdict": "damaged-backup", "reason": "Incr-1 is damaged" });
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-compactor".to_owned(), JobResult::Failed(words));
+            .insert("main-compactor".to_owned(), JobResult::Failed(output));
     });
     create_delta_backlog(&stage).await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
-    let told = stage.wait_for_condition("main", type_, ConditionStatus::False).await;
-    assert_eq!(told.reason, "ProcessFailure");
+    let reported = stage.wait_for_condition("main", type_, ConditionStatus::False).await;
+    assert_eq!(reported.reason, "ProcessFailure");
     assert!(
-        told.message.contains("Incr-1 is damaged"),
+        reported.message.contains("Incr-1 is damaged"),
         "{}",
-        told.message
+        reported.message
     );
     stage
-        .wait_until("it is counted", async || {
+        .wait_until("the failure is counted", async || {
             let series = controller.metrics.render().expect("metrics");
             series.lines().any(|line| {
                 line.starts_with("etcddruid_compaction")
@@ -169,8 +169,8 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
     controller.stop().await;
 }
 
-/// Lets a cluster believe that its last compaction was told of earlier than it was. It has to be at rest: a reconcile that began
-/// before would write the old moment again.
+/// Moves the time of the last published compaction into the past. The controller must be idle: a reconcile in progress would
+/// write the old time again.
 pub(super) async fn backdate_compaction(stage: &TestEnv, minutes: i64) {
     let etcd = stage.get_etcd("main").await;
     let status = etcd.status.as_ref().expect("a status");
@@ -180,7 +180,7 @@ pub(super) async fn backdate_compaction(stage: &TestEnv, minutes: i64) {
             one.last_update_time.0 -= jiff::SignedDuration::from_mins(minutes);
         }
     }
-    // Whoever wrote meanwhile would be overruled with what it has changed.
+    // The resource version makes the patch fail instead of overwriting a concurrent status write.
     let version = json!({ "resourceVersion": etcd.metadata.resource_version });
     let patch = json!({ "metadata": version, "status": { "conditions": conditions } });
     let etcds = stage.api::<Etcd>();
@@ -188,7 +188,7 @@ pub(super) async fn backdate_compaction(stage: &TestEnv, minutes: i64) {
     let patched = etcds
         .patch_status("main", &params, &Patch::Merge(&patch))
         .await;
-    patched.expect("change what was told, at rest");
+    patched.expect("no concurrent status write");
 }
 
 /// Waits until Kubernetes has ended a Job at its deadline. A Job of Kubernetes 1.20 was seen active minutes after it, with a
@@ -237,7 +237,7 @@ async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() 
             .pod_addresses
             .insert("main-0".to_owned(), RESTORED_ADDRESS.to_owned());
     });
-    // The Job never ends by itself; that of Kubernetes which watches deadlines ends it.
+    // The Job never ends by itself; the Job controller of Kubernetes fails it at its deadline.
     let controller = stage
         .start_controller_with(|config| {
             let compaction = &mut config.controllers.compaction;
@@ -258,25 +258,25 @@ async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() 
         .await;
     assert_eq!(late.reason, "DeadlineExceeded");
     stage.wait_until_idle(&controller).await;
-    assert_eq!(requested.load(Ordering::Relaxed), 0, "not before a pause");
+    assert_eq!(requested.load(Ordering::Relaxed), 0, "the snapshot waits for the backoff");
 
     backdate_compaction(&stage, 11).await;
     let taken = stage.wait_for_condition("main", type_, ConditionStatus::True).await;
     assert_eq!(taken.reason, "FullSnapshotTakenSuccessfully");
     stage.wait_until_idle(&controller).await;
-    assert_eq!(requested.load(Ordering::Relaxed), 1, "once is enough");
-    assert_eq!(stage.count_objects::<Job>().await, 0, "there is nothing to fold");
+    assert_eq!(requested.load(Ordering::Relaxed), 1, "exactly one request");
+    assert_eq!(stage.count_objects::<Job>().await, 0, "nothing to compact");
     let series = controller.metrics.render().expect("metrics");
-    let told = series.lines().find(|line| {
+    let counter = series.lines().find(|line| {
         line.starts_with("etcddruid_compaction_full_snapshot_triggered_total")
             && line.contains("succeeded=\"true\"")
     });
-    assert!(told.is_some_and(|line| line.ends_with(" 1")), "{told:?}");
+    assert!(counter.is_some_and(|line| line.ends_with(" 1")), "{counter:?}");
     controller.stop().await;
     serving.abort();
 }
 
-/// A cluster whose restore is rehearsed every minute.
+/// Creates a cluster with a restore drill every minute.
 pub(super) async fn create_drill_cluster(stage: &TestEnv) {
     let spec = json!({
         "replicas": 1, "backup": { "store": store_spec() },
@@ -291,11 +291,11 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
-    let words = json!({ "verdict": "restored", "revision": 100 });
+    let output = json!({ "verdict": "restored", "revision": 100 });
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-restore-drill".to_owned(), JobResult::Succeeded(words));
+            .insert("main-restore-drill".to_owned(), JobResult::Succeeded(output));
     });
     create_drill_cluster(&stage).await;
     let type_ = ConditionType::LastRestoreDrillSucceeded;
@@ -303,14 +303,14 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     let status = stage.get_etcd("main").await.status.expect("a status");
     let drill = status
         .mainstay
-        .expect("ours")
+        .expect("status.mainstay")
         .restore_drill
-        .expect("a rehearsal");
+        .expect("a restore drill");
     assert_eq!((drill.succeeded, drill.revision), (true, Some(100)));
     controller.stop().await;
 }
 
-/// Copies the backup of `main`.
+/// Creates a task that copies the backup of `main`.
 pub(super) async fn create_copy_task(stage: &TestEnv, name: &str, ttl: Option<i32>) {
     let task = json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdCopyBackupsTask",
@@ -337,10 +337,10 @@ async fn a_copy_that_is_over_goes_with_its_job_after_its_time_to_live() {
     let kubelet = FakeKubelet::start(&stage);
     let reaper = ControllerKiller::start(&stage);
     kubelet.configure(|behavior| {
-        let words = json!({ "verdict": "usage", "reason": "nobody can copy that" });
+        let output = json!({ "verdict": "usage", "reason": "invalid target store" });
         behavior
             .job_results
-            .insert("move-worker".to_owned(), JobResult::Failed(words));
+            .insert("move-worker".to_owned(), JobResult::Failed(output));
     });
     create_copy_task(&stage, "move", Some(TTL_SECONDS)).await;
     let over = stage
@@ -349,19 +349,19 @@ async fn a_copy_that_is_over_goes_with_its_job_after_its_time_to_live() {
             status.is_some_and(|status| status.last_error.is_some())
         })
         .await;
-    let told = &over.status.unwrap().conditions.unwrap()[0].last_transition_time;
-    let age = || jiff::Timestamp::now().duration_since(told.0).as_secs();
+    let finished_at = &over.status.unwrap().conditions.unwrap()[0].last_transition_time;
+    let age = || jiff::Timestamp::now().duration_since(finished_at.0).as_secs();
     let jobs = stage.count_objects::<Job>().await;
     let is_too_late = age() >= i64::from(TTL_SECONDS);
-    assert!(jobs == 1 || is_too_late, "it can be looked at");
+    assert!(jobs == 1 || is_too_late, "the Job is kept for inspection");
     stage
-        .wait_until("task and Job are gone", async || {
+        .wait_until("task and Job are deleted", async || {
             let tasks = stage.api::<EtcdCopyBackupsTask>();
-            let task = tasks.get_opt("move").await.expect("ask for a task");
+            let task = tasks.get_opt("move").await.expect("get a task");
             task.is_none() && stage.count_objects::<Job>().await == 0
         })
         .await;
-    assert!(age() >= i64::from(TTL_SECONDS), "gone after {} s", age());
+    assert!(age() >= i64::from(TTL_SECONDS), "deleted after {} s", age());
     drop(reaper);
 }
 
@@ -373,20 +373,20 @@ async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with
     create_copy_task(&stage, "move", None).await;
     stage.wait_for("move-worker", "there", |_: &Job| true).await;
     kubelet.configure(|behavior| {
-        let words = json!({ "verdict": "copied" });
+        let output = json!({ "verdict": "copied" });
         behavior
             .job_results
-            .insert("move-worker".to_owned(), JobResult::Succeeded(words));
+            .insert("move-worker".to_owned(), JobResult::Succeeded(output));
     });
-    stage.wait_for("move", "told", is_copied).await;
+    stage.wait_for("move", "reported as copied", is_copied).await;
     let tasks = stage.api::<EtcdCopyBackupsTask>();
     tasks
         .delete("move", &DeleteParams::default())
         .await
         .expect("delete a task");
     stage
-        .wait_until("task and Job are gone", async || {
-            let task = tasks.get_opt("move").await.expect("ask for a task");
+        .wait_until("task and Job are deleted", async || {
+            let task = tasks.get_opt("move").await.expect("get a task");
             task.is_none() && stage.count_objects::<Job>().await == 0
         })
         .await;
@@ -411,9 +411,9 @@ async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know(
     assert_eq!(last_error_code(&storeless), "ERR_BACKUP_NOT_ENABLED");
     create_ops_task(&stage, "needless", json!({ "recoverQuorum": {} }), 1).await;
     stage
-        .wait_until("a rejected task goes after its time to live", async || {
+        .wait_until("a rejected task is deleted after its TTL", async || {
             let task = stage.api::<EtcdOpsTask>().get_opt("needless").await;
-            task.expect("ask for a task").is_none()
+            task.expect("get a task").is_none()
         })
         .await;
     controller.stop().await;
@@ -443,10 +443,10 @@ async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() 
     let second = wait_for_task(&stage, "second", TaskState::Rejected).await;
     assert_eq!(last_error_code(&second), "ERR_DUPLICATE_TASK");
     kubelet.configure(|behavior| {
-        let words = json!({ "verdict": "restorable", "revision": 99 });
+        let output = json!({ "verdict": "restorable", "revision": 99 });
         behavior
             .job_results
-            .insert("main-verify".to_owned(), JobResult::Succeeded(words));
+            .insert("main-verify".to_owned(), JobResult::Succeeded(output));
     });
     let first = wait_for_task(&stage, "first", TaskState::Succeeded).await;
     let result = first.status.unwrap().mainstay.unwrap();
@@ -486,11 +486,11 @@ async fn a_restore_to_a_revision_saves_the_present_state_first() {
         job_args(&job)
     );
     assert!(!has_member_pods(&stage).await, "a pod may use the volume");
-    let words = restored.restore_message().await;
+    let output = restored.restore_message().await;
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-restore-0".to_owned(), JobResult::Succeeded(words));
+            .insert("main-restore-0".to_owned(), JobResult::Succeeded(output));
     });
     let task = wait_for_task(&stage, "back", TaskState::Succeeded).await;
     let result = task.status.unwrap().mainstay.unwrap();

@@ -1,4 +1,4 @@
-//! What the endpoints say: whether the process lives, and whether it is of use.
+//! The health endpoints: liveness and readiness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::stage::{RunningController, TestEnv};
 use super::wire::{self, FaultAction};
 
-/// The endpoints of a controller, until dropped.
+/// The HTTP endpoints of a controller. Dropping it stops the server.
 struct Endpoints {
     url: String,
     _shutdown: DropGuard,
@@ -29,14 +29,14 @@ impl Endpoints {
         }
     }
 
-    /// The code of an answer.
+    /// Status code of a GET.
     async fn get_status_code(&self, path: &str) -> u16 {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let answer = http.get(format!("{}{path}", self.url)).send().await;
-        answer.unwrap().status().as_u16()
+        let response = http.get(format!("{}{path}", self.url)).send().await;
+        response.unwrap().status().as_u16()
     }
 
-    /// It lives, whatever else; whether it is ready.
+    /// Whether it is ready. Asserts that it is live in any case.
     async fn is_ready(&self) -> bool {
         assert_eq!(self.get_status_code("/healthz").await, 200);
         assert_eq!(self.get_status_code("/livez").await, 200);
@@ -46,12 +46,12 @@ impl Endpoints {
     }
 }
 
-/// What a controller asked for.
+/// Requests of a controller.
 #[derive(Default)]
 struct RequestCounts {
     all: AtomicU32,
     stateful_sets: AtomicU32,
-    /// Whether sets can be listed.
+    /// Whether StatefulSets can be listed.
     can_list: AtomicBool,
 }
 
@@ -75,21 +75,21 @@ async fn it_is_ready_once_it_has_seen_everything_and_lives_all_the_time() {
     .await;
     let controller = stage.start_controller_via(client, |_| {});
     let endpoints = Endpoints::serve(&controller).await;
-    // Whoever asks a second time has its first answer.
+    // A second request shows that the response to the first was handled.
     let twice = async |count: &AtomicU32| {
         let before = count.load(Ordering::SeqCst);
         stage
-            .wait_until("it asks twice", async || {
+            .wait_until("it sends two requests", async || {
                 count.load(Ordering::SeqCst) >= before + 2
             })
             .await;
     };
     twice(&requested.all).await;
-    assert!(!endpoints.is_ready().await, "nobody knows its resources");
+    assert!(!endpoints.is_ready().await, "the CRDs are not served");
 
     stage.install_crds().await;
     twice(&requested.stateful_sets).await;
-    assert!(!endpoints.is_ready().await, "not everything was listed");
+    assert!(!endpoints.is_ready().await, "not all caches are filled");
 
     requested.can_list.store(true, Ordering::SeqCst);
     let is_ready = async || endpoints.is_ready().await;
@@ -97,8 +97,8 @@ async fn it_is_ready_once_it_has_seen_everything_and_lives_all_the_time() {
 
     stage.server.stop();
     let before = requested.all.load(Ordering::SeqCst);
-    let notices = async || requested.all.load(Ordering::SeqCst) >= before + 2;
-    stage.wait_until("it asks in vain", notices).await;
+    let has_retried = async || requested.all.load(Ordering::SeqCst) >= before + 2;
+    stage.wait_until("requests fail", has_retried).await;
     assert_eq!(endpoints.get_status_code("/healthz").await, 200);
     assert_eq!(endpoints.get_status_code("/livez").await, 200);
     controller.kill();

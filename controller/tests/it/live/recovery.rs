@@ -1,4 +1,4 @@
-//! Lost data comes back, through every step, with the controller killed between any two of them.
+//! Recovery of lost data, with the controller killed between any two steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,24 +24,24 @@ use super::kubelet::{JobResult, FakeKubelet};
 use super::stage::TestEnv;
 use super::wire::{self, FaultAction, is_write};
 
-/// Where the restored member is.
+/// Address of the restored member.
 pub(super) const RESTORED_ADDRESS: &str = "127.0.0.50";
 
-/// What init says about a member.
+/// Output of init about a member.
 pub(super) fn init_verdict(member: &str, decision: &str, cause: &str) -> Value {
     let report = json!({
         "version": 1, "member": member, "decision": decision, "cause": cause,
         "data": {"state": "missing"}, "cluster": {"state": "unreachable"},
         "backup": {"state": "present", "newestRevision": 10},
     });
-    json!({ "verdict": "restore-required", "reason": "there is no data", "init": report })
+    json!({ "verdict": "restore-required", "reason": "data directory is missing", "init": report })
 }
 
 pub(super) fn store_spec() -> Value {
     json!({ "provider": "aws", "container": "backups", "prefix": "shoot/main", "secretRef": { "name": "store" } })
 }
 
-/// A restored member: a real etcd of one, behind the address of its pod.
+/// A restored member: a real single-member etcd behind a proxy on [`RESTORED_ADDRESS`].
 pub(super) struct RestoredServer {
     server: Server,
     pub(super) port: u16,
@@ -74,7 +74,7 @@ impl RestoredServer {
         Self { server, port, proxy: wire }
     }
 
-    /// How many members were added to it and do not vote yet.
+    /// Number of its learners.
     pub(super) async fn count_learners(&self) -> usize {
         let mut client = self.server.client().await;
         let list = client.member_list().await.expect("a list");
@@ -82,7 +82,7 @@ impl RestoredServer {
         members.filter(|member| member.is_learner()).count()
     }
 
-    /// What the restorer says that made it.
+    /// Output of the restorer for this member.
     pub(super) async fn restore_message(&self) -> Value {
         let mut client = self.server.client().await;
         let status = client.status().await.expect("a status");
@@ -120,8 +120,8 @@ async fn start_proxy(server: &Server, port: u16) -> JoinHandle<()> {
     })
 }
 
-/// Kills the controller again and again until dropped: a moment after a few writes, now one, now more, or after a few reconciles
-/// that wrote less. So each gets further, however slow the machine is.
+/// Kills the controller repeatedly until dropped: shortly after one to four writes, or after three reconciles that wrote less.
+/// Counting instead of a fixed time lets every controller make progress on a slow machine.
 pub(super) struct ControllerKiller(JoinHandle<()>);
 
 impl ControllerKiller {
@@ -171,21 +171,21 @@ pub(super) fn job_args(job: &Job) -> Vec<String> {
     pod.containers[0].args.clone().unwrap()
 }
 
-/// Whether a recovery is over and nothing of it is left.
+/// Whether a recovery has succeeded, its lock is released and its Jobs are deleted.
 pub(super) async fn is_recovery_over(stage: &TestEnv) -> bool {
     let etcd = stage.get_etcd("main").await;
-    let is_told = recovery_phase(&etcd) == Some(RecoveryPhase::Succeeded)
+    let is_reported = recovery_phase(&etcd) == Some(RecoveryPhase::Succeeded)
         && recovery_condition(&etcd).is_some_and(|one| one.status == ConditionStatus::False);
     let document = stage.api::<ConfigMap>().get_opt("main-coordination").await;
     let entries = document
-        .expect("ask for the document")
+        .expect("get the document")
         .and_then(|map| map.data);
     let lock = entries.as_ref().and_then(|entries| entries.get("lock"));
     let is_released = lock.is_some_and(|lock| lock.contains("released"));
-    is_told && is_released && stage.count_objects::<Job>().await == 0
+    is_reported && is_released && stage.count_objects::<Job>().await == 0
 }
 
-/// Waits until a recovery is over and nothing of it is left.
+/// Waits until a recovery has succeeded and is cleaned up.
 pub(super) async fn wait_recovery_over(stage: &TestEnv) {
     stage
         .wait_for("main", "recovered", |etcd: &Etcd| {
@@ -193,7 +193,7 @@ pub(super) async fn wait_recovery_over(stage: &TestEnv) {
         })
         .await;
     stage
-        .wait_until("nothing of the recovery is left", async || {
+        .wait_until("the recovery is cleaned up", async || {
             is_recovery_over(stage).await
         })
         .await;
@@ -202,7 +202,7 @@ pub(super) async fn wait_recovery_over(stage: &TestEnv) {
     assert_eq!(document.labels()["app.kubernetes.io/part-of"], "main");
 }
 
-/// The only member has no data, and there is a backup.
+/// Sets the verdict that the only member has no data while a backup exists.
 pub(super) fn lose_single_member(kubelet: &FakeKubelet) {
     let lost = init_verdict("main-0", "restoreRequired", "backupExists");
     kubelet.configure(|behavior| {
@@ -210,17 +210,17 @@ pub(super) fn lose_single_member(kubelet: &FakeKubelet) {
     });
 }
 
-/// A cluster of one with a backup, whose member is this one once it is restored.
+/// Spec of a cluster of one with a backup, whose restored member is this one.
 pub(super) fn single_member_spec(restored: &RestoredServer) -> Value {
     json!({ "replicas": 1, "etcd": { "clientPort": restored.port }, "backup": { "store": store_spec() } })
 }
 
-/// The Job of the only member ends well, and the member is found where it is.
-pub(super) fn complete_single_restore(kubelet: &FakeKubelet, words: Value) {
+/// Lets the Job of the only member succeed and moves the pod to the address of the restored member.
+pub(super) fn complete_single_restore(kubelet: &FakeKubelet, output: Value) {
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-restore-0".to_owned(), JobResult::Succeeded(words));
+            .insert("main-restore-0".to_owned(), JobResult::Succeeded(output));
         behavior.init_verdicts.clear();
         behavior
             .pod_addresses
@@ -244,20 +244,20 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
         flags.iter().any(|flag| flag == "--mark-compacted"),
         "{flags:?}"
     );
-    // The first attempt fails, the second does not.
-    let words = json!({ "verdict": "store-unavailable", "reason": "no answer from the store" });
+    // The first attempt fails, the second succeeds.
+    let output = json!({ "verdict": "store-unavailable", "reason": "store unreachable" });
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-restore-0".to_owned(), JobResult::Failed(words));
+            .insert("main-restore-0".to_owned(), JobResult::Failed(output));
     });
-    let told = stage
-        .wait_for("main", "told of the failure", |etcd: &Etcd| {
+    let reported = stage
+        .wait_for("main", "reported as failed", |etcd: &Etcd| {
             recovery_condition(etcd).is_some_and(|one| one.reason == "RestoreFailed")
         })
         .await;
-    let told = recovery_condition(&told).unwrap().message;
-    assert!(told.contains("no answer from the store"), "{told}");
+    let reported = recovery_condition(&reported).unwrap().message;
+    assert!(reported.contains("store unreachable"), "{reported}");
     complete_single_restore(&kubelet, restored.restore_message().await);
     stage.wait_for_replicas("main", 1).await;
     wait_recovery_over(&stage).await;
@@ -272,23 +272,23 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
 async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
-    let mut behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
+    let mut proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    let port = create_three_members(&stage, &behind, "Approve").await;
-    lose_two_members(&mut behind, &kubelet);
-    let asks = stage
+    let port = create_three_members(&stage, &proxied, "Approve").await;
+    lose_two_members(&mut proxied, &kubelet);
+    let waiting = stage
         .wait_for("main", "waiting for approval", |etcd: &Etcd| {
             recovery_phase(etcd) == Some(RecoveryPhase::AwaitingApproval)
         })
         .await;
-    assert_eq!(recovery_condition(&asks).unwrap().reason, "ApprovalRequired");
+    assert_eq!(recovery_condition(&waiting).unwrap().reason, "ApprovalRequired");
     wait_for_event(&stage, "Warning", "RecoveryRequired is True").await;
     stage.wait_for_replicas("main", 3).await;
-    assert_eq!(stage.count_objects::<Job>().await, 0, "nothing is done unasked");
+    assert_eq!(stage.count_objects::<Job>().await, 0, "nothing is restored without approval");
     controller.stop().await;
     let reaper = ControllerKiller::start(&stage);
-    let status = asks.status.unwrap().mainstay.unwrap().recovery.unwrap();
+    let status = waiting.status.unwrap().mainstay.unwrap().recovery.unwrap();
     let annotation = "etcd-mainstay.io/approve-recovery";
     stage
         .patch_etcd(
@@ -305,23 +305,23 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
         "{flags:?}"
     );
     assert!(!has_member_pods(&stage).await, "a pod may use the volume");
-    drop(behind);
+    drop(proxied);
     let restored = RestoredServer::start_on_port("main-2", port).await;
-    let words = restored.restore_message().await;
-    complete_quorum_restore(&kubelet, words);
+    let output = restored.restore_message().await;
+    complete_quorum_restore(&kubelet, output);
     stage.wait_for_replicas("main", 3).await;
     wait_recovery_over(&stage).await;
     stage
-        .wait_until("the first of the others is a learner", async || {
+        .wait_until("the first other member is a learner", async || {
             restored.count_learners().await == 1
         })
         .await;
     drop(reaper);
 }
 
-/// A cluster of three with a backup and this mode of recovery, settled; the port its clients use.
-pub(super) async fn create_three_members(stage: &TestEnv, behind: &ProxiedCluster, mode: &str) -> u16 {
-    let mut spec = behind.spec(3);
+/// Creates a cluster of three with a backup and this recovery mode and waits until it is settled. Returns its client port.
+pub(super) async fn create_three_members(stage: &TestEnv, proxied: &ProxiedCluster, mode: &str) -> u16 {
+    let mut spec = proxied.spec(3);
     spec["backup"] = json!({ "store": store_spec() });
     spec["mainstay"] = json!({ "recovery": { "mode": mode } });
     let port = u16::try_from(spec["etcd"]["clientPort"].as_u64().unwrap()).unwrap();
@@ -330,10 +330,10 @@ pub(super) async fn create_three_members(stage: &TestEnv, behind: &ProxiedCluste
     port
 }
 
-/// Two of three members lose their volumes.
-pub(super) fn lose_two_members(behind: &mut ProxiedCluster, kubelet: &FakeKubelet) {
+/// Two of three members lose their data.
+pub(super) fn lose_two_members(proxied: &mut ProxiedCluster, kubelet: &FakeKubelet) {
     for ordinal in [0, 1] {
-        behind.cluster.members[ordinal].kill();
+        proxied.cluster.members[ordinal].kill();
         let name = format!("main-{ordinal}");
         let lost = init_verdict(&name, "wait", "dataLost");
         kubelet.configure(|behavior| {
@@ -342,11 +342,11 @@ pub(super) fn lose_two_members(behind: &mut ProxiedCluster, kubelet: &FakeKubele
     }
 }
 
-/// The Jobs end well; the third member is a cluster of one, and the others wait to be added.
-pub(super) fn complete_quorum_restore(kubelet: &FakeKubelet, words: Value) {
+/// Lets the Jobs succeed. The third member becomes a single-member cluster, and the others wait to be added.
+pub(super) fn complete_quorum_restore(kubelet: &FakeKubelet, output: Value) {
     kubelet.configure(|behavior| {
         let aside = || JobResult::Succeeded(json!({ "verdict": "ready" }));
-        let ends = [JobResult::Succeeded(words), aside(), aside()];
+        let ends = [JobResult::Succeeded(output), aside(), aside()];
         for (ordinal, ends) in [2, 0, 1].into_iter().zip(ends) {
             behavior.job_results.insert(format!("main-restore-{ordinal}"), ends);
         }
@@ -361,7 +361,7 @@ pub(super) fn complete_quorum_restore(kubelet: &FakeKubelet, words: Value) {
     });
 }
 
-/// Passes so far.
+/// Number of reconciles so far.
 pub(super) fn count_reconciles(metrics: &ControllerMetrics) -> u64 {
     let text = metrics.render().expect("metrics");
     let lines = text
@@ -371,7 +371,7 @@ pub(super) fn count_reconciles(metrics: &ControllerMetrics) -> u64 {
     counts.sum()
 }
 
-/// Whether a pod of a member is there.
+/// Whether a pod of a member exists.
 pub(super) async fn has_member_pods(stage: &TestEnv) -> bool {
     let members = ListParams::default().labels("app.kubernetes.io/component=etcd-statefulset");
     let pods = stage.api::<Pod>().list(&members).await.expect("a list");
@@ -400,9 +400,9 @@ async fn a_store_that_cannot_be_reached_and_a_wrong_volume_restore_nothing() {
             .await;
         let before = count_reconciles(&controller.metrics);
         stage
-            .wait_until("it is looked at again and again", async || {
-                let look = json!({ "metadata": { "annotations": { "look": count_reconciles(&controller.metrics).to_string() } } });
-                stage.patch_etcd("main", look).await;
+            .wait_until("it is reconciled several times", async || {
+                let touch = json!({ "metadata": { "annotations": { "touch": count_reconciles(&controller.metrics).to_string() } } });
+                stage.patch_etcd("main", touch).await;
                 count_reconciles(&controller.metrics) > before + 3
             })
             .await;

@@ -1,4 +1,4 @@
-//! A cluster at rest is not written to.
+//! The controller writes nothing for a settled cluster.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::kubelet::FakeKubelet;
 use super::stage::{RunningController, TestEnv};
 
-/// Statuses tell moments by the second.
+/// Times in a status have a resolution of one second; this is a little more.
 const STATUS_RESOLUTION: Duration = Duration::from_millis(1_100);
 
 #[tokio::test]
@@ -32,12 +32,12 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
     let before = (controller.metrics.total_writes(), list_versions(&stage).await);
     for _ in 0..3 {
         reconcile_later(&stage, &controller).await;
-        assert_eq!(controller.metrics.total_writes(), before.0, "something was sent");
+        assert_eq!(controller.metrics.total_writes(), before.0, "a request was sent");
     }
     assert_eq!(
         list_versions(&stage).await,
         before.1,
-        "something changed but what asks for another reconcile"
+        "something changed besides the annotation that triggers a reconcile"
     );
 
     controller.stop().await;
@@ -50,17 +50,17 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
     drop(kubelet);
 }
 
-/// Lets everything be reconciled at another moment.
+/// Reconciles everything again, at a later second.
 pub(super) async fn reconcile_later(stage: &TestEnv, controller: &RunningController) {
     tokio::time::sleep(STATUS_RESOLUTION).await;
     stage.reconcile_again(controller).await;
 }
 
-/// A controller that begins now looks at these and finds nothing to write.
+/// Starts a controller and asserts that it reconciles these Etcds without a write.
 async fn assert_new_controller_idle(stage: &TestEnv, names: &[&str]) {
     let controller = stage.start_controller().await;
     stage
-        .wait_until("the new controller has looked at them", async || {
+        .wait_until("the new controller has reconciled them", async || {
             let text = controller.metrics.render().unwrap();
             let line = |name: &&str| format!(r#"mainstay_etcd_generation_lag{{etcd="{name}""#);
             names.iter().map(line).all(|line| text.contains(&line))
@@ -76,7 +76,7 @@ async fn assert_new_controller_idle(stage: &TestEnv, names: &[&str]) {
     controller.stop().await;
 }
 
-/// Waits until a controller has nothing to write any more; then the next one has nothing to write either.
+/// Waits until a controller is idle, then asserts that a new one writes nothing.
 pub(super) async fn assert_nothing_to_write(stage: &TestEnv) {
     let controller = stage.start_controller().await;
     stage.wait_until_idle(&controller).await;
@@ -84,7 +84,7 @@ pub(super) async fn assert_nothing_to_write(stage: &TestEnv) {
     assert_new_controller_idle(stage, &["main"]).await;
 }
 
-/// The same for an Etcd that is to be settled first.
+/// Like [`assert_nothing_to_write`], for an Etcd that must settle first.
 pub(super) async fn assert_settled_idle(stage: &TestEnv, name: &str) {
     let controller = stage.start_controller().await;
     stage.wait_settled(name).await;
@@ -93,7 +93,7 @@ pub(super) async fn assert_settled_idle(stage: &TestEnv, name: &str) {
     assert_new_controller_idle(stage, &[name]).await;
 }
 
-/// What changes when a resource or its set is written; what a test says by annotations counts for nothing.
+/// Values that change when an Etcd or its StatefulSet is written. Annotations of the Etcd, which tests set, are left out.
 async fn list_versions(stage: &TestEnv) -> Vec<String> {
     let mut versions = Vec::new();
     for name in ["main", "events"] {
@@ -126,13 +126,13 @@ async fn an_unreadable_resource_stops_nobody_else() {
         .await;
     stage.create_etcd("main", json!({ "replicas": 1 })).await;
     stage.wait_for_replicas("main", 1).await;
-    let told = |etcd: &Etcd| {
+    let is_reported = |etcd: &Etcd| {
         let errors = etcd
             .status
             .as_ref()
             .and_then(|status| status.last_errors.as_ref());
         errors.is_some_and(|errors| errors[0].description.contains("deltaSnapshotPeriod"))
     };
-    stage.wait_for("odd", "told what is wrong", told).await;
+    stage.wait_for("odd", "reported as invalid", is_reported).await;
     controller.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Members that matter: a real quorum behind the pods.
+//! Rolling updates, scale-in and replacement of members with a real quorum of etcd servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,22 +33,22 @@ async fn list_pod_uids(stage: &TestEnv, size: usize) -> BTreeMap<usize, String> 
 fn has_versions(etcd: &Etcd) -> bool {
     let status = etcd.status.as_ref();
     let members = status.and_then(|status| status.members.as_ref());
-    let is_told = |one: &EtcdMemberStatus| one.version.is_some() && one.db_size_bytes.is_some();
-    members.is_some_and(|all| all.len() == 3 && all.iter().all(is_told))
+    let is_published = |one: &EtcdMemberStatus| one.version.is_some() && one.db_size_bytes.is_some();
+    members.is_some_and(|all| all.len() == 3 && all.iter().all(is_published))
 }
 
 #[tokio::test]
 async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
-    // Nobody is elected but who is told to lead.
+    // With a long election timeout only a transfer changes the leader.
     let options = EtcdOptions::new().long_election_timeout();
-    let mut behind = ProxiedCluster::start_with_options(&options, "main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
+    let mut proxied = ProxiedCluster::start_with_options(&options, "main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", behind.spec(3)).await;
+    stage.create_etcd("main", proxied.spec(3)).await;
     stage
-        .wait_for("main", "told of with versions and sizes", has_versions)
+        .wait_for("main", "published with versions and sizes", has_versions)
         .await;
     let etcd = stage.wait_settled("main").await;
     let leaders = etcd.status.unwrap().members.unwrap();
@@ -60,9 +60,9 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
         1
     );
 
-    let mut led = behind.cluster.leader().await;
+    let mut led = proxied.cluster.leader().await;
     let mut known = list_pod_uids(&stage, 3).await;
-    // A new pod is ready once its server was started again.
+    // A new pod becomes ready only after its server was restarted.
     let started = known.values().cloned().collect();
     kubelet.configure(|behavior| behavior.started_pods = Some(started));
     stage
@@ -82,17 +82,17 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
         let changed: Vec<usize> = (0..3).filter(|n| now.get(n) != known.get(n)).collect();
         assert!(changed.len() <= 1, "{changed:?} were replaced at once");
         if let Some(ordinal) = changed.first().copied().filter(|n| now.contains_key(n)) {
-            let leads = behind.cluster.find_leader().await;
-            assert_ne!(leads, Some(ordinal), "it was replaced while it led");
+            let leads = proxied.cluster.find_leader().await;
+            assert_ne!(leads, Some(ordinal), "it was replaced while it was the leader");
             if order.len() < 2 {
-                assert_ne!(ordinal, led, "after {order:?}: the leader goes last");
+                assert_ne!(ordinal, led, "after {order:?}: the leader is replaced last");
             }
-            // The container is another process.
-            behind.cluster.members[ordinal].kill();
-            behind.cluster.members[ordinal].restart().await;
+            // The new container is a new etcd process.
+            proxied.cluster.members[ordinal].kill();
+            proxied.cluster.members[ordinal].restart().await;
             known.insert(ordinal, now[&ordinal].clone());
             order.push(ordinal);
-            led = behind.cluster.leader().await;
+            led = proxied.cluster.leader().await;
             kubelet.configure(|behavior| {
                 let started = behavior.started_pods.get_or_insert_default();
                 started.insert(now[&ordinal].clone());
@@ -108,13 +108,13 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
 #[tokio::test]
 async fn members_leave_the_cluster_before_their_pods_go() {
     let stage = TestEnv::start().await;
-    let (kubelet, behind, controller) = start_settled_three(&stage).await;
-    let led = behind.cluster.leader().await;
-    behind.cluster.members[led]
-        .move_leader_to(&behind.cluster.members[2])
+    let (kubelet, proxied, controller) = start_settled_three(&stage).await;
+    let led = proxied.cluster.leader().await;
+    proxied.cluster.members[led]
+        .move_leader_to(&proxied.cluster.members[2])
         .await;
 
-    stage.patch_etcd("main", json!({ "spec": { "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": behind.spec(1)["etcd"]["additionalAdvertisePeerURLs"] } } })).await;
+    stage.patch_etcd("main", json!({ "spec": { "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": proxied.spec(1)["etcd"]["additionalAdvertisePeerURLs"] } } })).await;
     let mut smallest = 3;
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while smallest > 1 {
@@ -124,7 +124,7 @@ async fn members_leave_the_cluster_before_their_pods_go() {
         );
         let set = stage.api::<StatefulSet>().get("main").await.unwrap();
         let replicas = set.spec.unwrap().replicas.unwrap();
-        let (voters, _) = behind.member_names().await;
+        let (voters, _) = proxied.member_names().await;
         assert!(
             voters.len() <= usize::try_from(replicas).unwrap(),
             "{replicas} pods for {voters:?}"
@@ -132,7 +132,7 @@ async fn members_leave_the_cluster_before_their_pods_go() {
         smallest = replicas.min(smallest);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(behind.member_names().await.0, ["main-0"]);
+    assert_eq!(proxied.member_names().await.0, ["main-0"]);
     stage.wait_settled("main").await;
     drop(kubelet);
     controller.stop().await;
@@ -141,10 +141,10 @@ async fn members_leave_the_cluster_before_their_pods_go() {
 #[tokio::test]
 async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
     let stage = TestEnv::start().await;
-    let (kubelet, mut behind, controller) = start_settled_three(&stage).await;
+    let (kubelet, mut proxied, controller) = start_settled_three(&stage).await;
 
-    let lost = (behind.cluster.leader().await + 1) % 3;
-    behind.cluster.members[lost].kill();
+    let lost = (proxied.cluster.leader().await + 1) % 3;
+    proxied.cluster.members[lost].kill();
     let verdict = json!({ "verdict": "wait", "init": {
         "version": 1, "member": format!("main-{lost}"), "decision": "wait", "cause": "dataLost",
         "data": { "state": "missing" }, "cluster": { "state": "unreachable" }, "backup": { "state": "unconfigured" },
@@ -153,12 +153,12 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
         behavior.init_verdicts.insert(format!("main-{lost}"), verdict);
     });
     stage
-        .wait_until("it is a learner nobody has heard of", async || {
-            let (voters, learners) = behind.member_names().await;
+        .wait_until("the member is a learner that has not started", async || {
+            let (voters, learners) = proxied.member_names().await;
             voters.len() == 2 && learners == [""]
         })
         .await;
-    assert!(!behind.member_names().await.0.contains(&format!("main-{lost}")));
+    assert!(!proxied.member_names().await.0.contains(&format!("main-{lost}")));
     drop(kubelet);
     controller.stop().await;
 }
@@ -167,10 +167,10 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
 async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
-    let behind = ProxiedCluster::start("main", 1, 3).await;
-    behind.register_pods(&kubelet).await;
+    let proxied = ProxiedCluster::start("main", 1, 3).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", behind.spec(1)).await;
+    stage.create_etcd("main", proxied.spec(1)).await;
     stage.wait_settled("main").await;
     kubelet.configure(|behavior| {
         behavior
@@ -183,7 +183,7 @@ async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
         .await;
     stage
         .wait_until("a learner was added", async || {
-            behind.member_names().await == (vec!["main-0".to_owned()], vec![String::new()])
+            proxied.member_names().await == (vec!["main-0".to_owned()], vec![String::new()])
         })
         .await;
     stage.wait_until_idle(&controller).await;
@@ -193,7 +193,7 @@ async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
             .status
             .as_ref()
             .and_then(|status| status.last_operation.as_ref());
-        last.is_some_and(|last| last.description == "waits for main-1 to catch up")
+        last.is_some_and(|last| last.description == "Waiting for learner main-1 to catch up")
     };
     stage.wait_for("main", "waiting for the learner", waits).await;
     drop(kubelet);

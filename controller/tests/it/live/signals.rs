@@ -1,4 +1,4 @@
-//! What says that data is lost without a verdict: a claim whose volume is gone, and etcd that ends again and again.
+//! Signs of lost data without an init verdict: a PVC whose volume is lost, and a crash-looping etcd.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -14,7 +14,7 @@ use super::witness::WatchRecorder;
 /// The Job that restores the only member.
 const RESTORE_JOB: &str = "main-restore-0";
 
-/// A cluster of one that is settled, whose member is behind its address.
+/// Creates a cluster of one, served by a real etcd at the address of its pod, and waits until it is settled.
 async fn create_settled_member(stage: &TestEnv, kubelet: &FakeKubelet) -> RestoredServer {
     let restored = RestoredServer::start("main-0").await;
     kubelet.configure(|behavior| {
@@ -29,7 +29,7 @@ async fn create_settled_member(stage: &TestEnv, kubelet: &FakeKubelet) -> Restor
     restored
 }
 
-/// What init says about the member from now on.
+/// Sets the verdict of init for the member from now on.
 fn set_init_verdict(kubelet: &FakeKubelet, cause: &str) {
     let lost = init_verdict("main-0", "restoreRequired", cause);
     kubelet.configure(|behavior| {
@@ -38,27 +38,27 @@ fn set_init_verdict(kubelet: &FakeKubelet, cause: &str) {
     });
 }
 
-/// The identity of the only claim, while there is one.
+/// UID of the only PVC, while one exists.
 async fn find_pvc_uid(stage: &TestEnv) -> Option<String> {
-    let claims = stage.api::<PersistentVolumeClaim>();
-    let claims = claims.list(&ListParams::default()).await.expect("a list");
-    assert!(claims.items.len() <= 1, "{:#?}", claims.items);
-    claims.items.first().and_then(ResourceExt::uid)
+    let pvcs = stage.api::<PersistentVolumeClaim>();
+    let pvcs = pvcs.list(&ListParams::default()).await.expect("a list");
+    assert!(pvcs.items.len() <= 1, "{:#?}", pvcs.items);
+    pvcs.items.first().and_then(ResourceExt::uid)
 }
 
-/// Waits until one Job has restored the member, which is well again.
+/// Waits until exactly one Job has restored the member and the cluster is settled.
 async fn wait_restored_once(
     stage: &TestEnv,
     kubelet: &FakeKubelet,
-    (witness, restored): (&WatchRecorder, &RestoredServer),
+    (recorder, restored): (&WatchRecorder, &RestoredServer),
 ) {
     stage
-        .wait_until("there is a Job", async || witness.count_jobs(RESTORE_JOB) == 1)
+        .wait_until("the Job exists", async || recorder.count_jobs(RESTORE_JOB) == 1)
         .await;
     complete_single_restore(kubelet, restored.restore_message().await);
     wait_recovery_over(stage).await;
     stage.wait_settled("main").await;
-    assert_eq!(witness.count_jobs(RESTORE_JOB), 1);
+    assert_eq!(recorder.count_jobs(RESTORE_JOB), 1);
 }
 
 #[tokio::test]
@@ -69,10 +69,10 @@ async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() 
 pub(super) async fn replace_lost_pvc(kill_rate: KillRate) {
     let stage = TestEnv::with_kill_rate(kill_rate).await;
     let kubelet = FakeKubelet::start(&stage);
-    let witness = WatchRecorder::start(&stage);
+    let recorder = WatchRecorder::start(&stage);
     let restored = create_settled_member(&stage, &kubelet).await;
-    // The node and the volume go together; the new pod waits for its volume.
-    let gone = find_pvc_uid(&stage).await.expect("a claim");
+    // The node is lost together with its volume; the new pod stays pending without a volume.
+    let gone = find_pvc_uid(&stage).await.expect("a PVC");
     kubelet.configure(|behavior| {
         behavior.lost_pvcs.insert(gone.clone());
         behavior.ignored_pods.insert("main-0".to_owned());
@@ -80,35 +80,35 @@ pub(super) async fn replace_lost_pvc(kill_rate: KillRate) {
     let pods = stage.api::<Pod>();
     let deleted = pods.delete("main-0", &DeleteParams::default()).await;
     deleted.expect("delete a pod");
-    let is_another = async || find_pvc_uid(&stage).await.is_some_and(|uid| uid != gone);
-    run_with_kills(&stage, "there is another claim", is_another).await;
+    let is_replaced = async || find_pvc_uid(&stage).await.is_some_and(|uid| uid != gone);
+    run_with_kills(&stage, "the PVC is replaced", is_replaced).await;
     let new = find_pvc_uid(&stage).await;
-    assert_eq!(witness.count_jobs(RESTORE_JOB), 0, "nobody knows what it holds");
+    assert_eq!(recorder.count_jobs(RESTORE_JOB), 0, "no restore before init has checked the volume");
 
     set_init_verdict(&kubelet, "dataMissing");
     let controller = stage.start_controller().await;
-    wait_restored_once(&stage, &kubelet, (&witness, &restored)).await;
-    assert_eq!(find_pvc_uid(&stage).await, new, "once was enough");
+    wait_restored_once(&stage, &kubelet, (&recorder, &restored)).await;
+    assert_eq!(find_pvc_uid(&stage).await, new, "the PVC was replaced twice");
     controller.stop().await;
 }
 
-/// Lets a pod be older than it is. The API server lets nobody change that, so it is changed where it is kept.
+/// Makes a pod older. The API server rejects changes of the creation time, so this edits the object in its etcd.
 async fn backdate_pod(stage: &TestEnv, pod: &Pod, by: SignedDuration) {
-    let created = pod.creation_timestamp().expect("a moment").0;
+    let created = pod.creation_timestamp().expect("a creation time").0;
     let key = format!("/registry/pods/{}/{}", stage.namespace, pod.name_any());
     let mut client = stage.server.etcd().client().await;
     let kept = client.get(key.as_str(), None).await.expect("a pod");
     let mut value = kept.kvs()[0].value().to_vec();
     let (from, to) = (encode_seconds(created), encode_seconds(created - by));
     let found = value.windows(from.len()).position(|part| part == from);
-    let at = found.expect("the moment, before all others in it");
+    let at = found.expect("the creation time, before all other times in the object");
     value[at..at + from.len()].copy_from_slice(&to);
     client.put(key, value, None).await.expect("a write");
 }
 
-/// A moment of this century as protocol buffers have it: field 1, a number of five times seven bits.
+/// A time of this century as protocol buffers encode it: field 1, a varint of five bytes.
 fn encode_seconds(moment: jiff::Timestamp) -> [u8; 6] {
-    let seconds = u64::try_from(moment.as_second()).expect("a moment of this century");
+    let seconds = u64::try_from(moment.as_second()).expect("a time of this century");
     let part = |n: u32| u8::try_from((seconds >> (7 * n)) & 0x7f).expect("seven bits");
     let more = |n: u32| part(n) | 0x80;
     [0x08, more(0), more(1), more(2), more(3), part(4)]
@@ -118,11 +118,11 @@ fn encode_seconds(moment: jiff::Timestamp) -> [u8; 6] {
 async fn etcd_that_ends_again_and_again_gets_another_pod_whose_verdict_decides() {
     let stage = TestEnv::start_dedicated().await;
     let kubelet = FakeKubelet::start(&stage);
-    let witness = WatchRecorder::start(&stage);
+    let recorder = WatchRecorder::start(&stage);
     let restored = create_settled_member(&stage, &kubelet).await;
     let pod = stage.api::<Pod>().get("main-0").await.expect("a pod");
-    let uid = pod.uid().expect("an identity");
-    set_init_verdict(&kubelet, "dataCorrupt"); // as soon as it is asked again
+    let uid = pod.uid().expect("a UID");
+    set_init_verdict(&kubelet, "dataCorrupt"); // applies to the next pod
     kubelet.configure(|behavior| {
         behavior.crashing_pods.insert(uid.clone());
     });
@@ -130,14 +130,14 @@ async fn etcd_that_ends_again_and_again_gets_another_pod_whose_verdict_decides()
         let text = serde_json::to_string(&pod.status).expect("a status");
         text.contains("CrashLoopBackOff")
     };
-    stage.wait_for("main-0", "in a loop", is_crashing).await;
+    stage.wait_for("main-0", "crash-looping", is_crashing).await;
     let controller = stage.start_controller().await;
     stage.wait_until_idle(&controller).await;
     let young = stage.api::<Pod>().get("main-0").await.expect("a pod");
-    assert_eq!(young.uid(), pod.uid(), "it had not had its time");
-    assert_eq!(witness.count_jobs(RESTORE_JOB), 0, "a crash proves no loss");
+    assert_eq!(young.uid(), pod.uid(), "a young pod may still recover");
+    assert_eq!(recorder.count_jobs(RESTORE_JOB), 0, "a crash does not prove a loss");
 
     backdate_pod(&stage, &young, SignedDuration::from_mins(11)).await;
-    wait_restored_once(&stage, &kubelet, (&witness, &restored)).await;
+    wait_restored_once(&stage, &kubelet, (&recorder, &restored)).await;
     controller.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What `make test` shows with a few kills, with one after every few writes: `make soak`.
+//! `make soak`: the tests that `make test` runs with a few kills, here with a kill after every few writes.
 
 use super::wire::KillRate::High;
 use super::{adopt, between, faults, joining, lead, pins, signals, volumes};

@@ -1,4 +1,4 @@
-//! What every test needs: an API server that knows the resources, a controller, and ways to look.
+//! Shared test environment: an API server with the CRDs, a controller, and waits on objects.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -27,24 +27,23 @@ use tokio_util::task::AbortOnDropHandle;
 use super::kubelet::KubeletRounds;
 use super::wire::KillRate;
 
-/// On a loaded machine the controllers of Kubernetes take their time.
+/// Deadline of every wait. Kubernetes controllers are slow on a loaded machine.
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_mins(3);
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// With `MAINSTAY_TEST_LOG` set, a test shows what its controllers say.
+/// Installs logging once. `MAINSTAY_TEST_LOG` shows the logs of the controllers.
 static LOG_INIT: Once = Once::new();
 
 pub(super) struct TestEnv {
     pub(super) server: ApiServer,
     pub(super) client: Client,
     pub(super) namespace: String,
-    /// What the kubelet does here.
+    /// Rounds of the fake kubelet of this namespace.
     pub(super) rounds: KubeletRounds,
-    /// How often controllers are killed here.
     pub(super) kill_rate: KillRate,
 }
 
-/// A controller that runs in this process, until dropped.
+/// A controller in this process. Dropping it aborts it.
 pub(super) struct RunningController {
     pub(super) metrics: ControllerMetrics,
     pub(super) readiness: Readiness,
@@ -54,13 +53,13 @@ pub(super) struct RunningController {
 }
 
 impl RunningController {
-    /// Ends it in order.
+    /// Stops it gracefully.
     pub(super) async fn stop(self) {
         self.cancel.cancel();
-        self.task.await.expect("no panic").expect("an orderly end");
+        self.task.await.expect("no panic").expect("a graceful stop");
     }
 
-    /// Ends it between any two instructions, as `kill -9` would.
+    /// Aborts it at any await point, as `kill -9` would.
     pub(super) fn kill(self) {
         self.task.abort();
     }
@@ -71,27 +70,27 @@ impl RunningController {
 }
 
 impl TestEnv {
-    /// A namespace of an API server that other tests may use as well.
+    /// Creates a namespace on the API server that tests share.
     pub(super) async fn start() -> Self {
         let stage = Self::from_server(ApiServer::shared().await).await;
         stage.install_crds().await;
         stage
     }
 
-    /// The same for a test that kills controllers.
+    /// Like [`Stage::set`], for a test that kills controllers.
     pub(super) async fn with_kill_rate(kill_rate: KillRate) -> Self {
         let stage = Self::start().await;
         Self { kill_rate, ..stage }
     }
 
-    /// An API server of the test's own, which can be stopped and looked into.
+    /// Starts a dedicated API server. The test may stop it and access its etcd.
     pub(super) async fn start_dedicated() -> Self {
         let stage = Self::from_server(ApiServer::start().await.with_controllers().await).await;
         stage.install_crds().await;
         stage
     }
 
-    /// An API server without controllers, which knows the resources of Kubernetes only.
+    /// Starts a dedicated API server without Kubernetes controllers and without our CRDs.
     pub(super) async fn start_without_crds() -> Self {
         Self::from_server(ApiServer::start().await).await
     }
@@ -108,7 +107,7 @@ impl TestEnv {
         }
     }
 
-    /// Teaches the API server the resources, and waits until it has learnt.
+    /// Installs the CRDs and waits until they are served.
     pub(super) async fn install_crds(&self) {
         self.server.create_crds(load_crds()).await;
     }
@@ -120,7 +119,7 @@ impl TestEnv {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Starts a controller with the defaults.
+    /// Starts a controller with the default configuration.
     pub(super) async fn start_controller(&self) -> RunningController {
         self.start_controller_with(|_| {}).await
     }
@@ -133,7 +132,7 @@ impl TestEnv {
         self.start_controller_via(client, change)
     }
 
-    /// Starts a controller with a connection of its own.
+    /// Starts a controller that uses this client.
     pub(super) fn start_controller_via(
         &self,
         client: Client,
@@ -157,7 +156,7 @@ impl TestEnv {
         change(&mut config);
         let (metrics, cancel) = (ControllerMetrics::new().expect("metrics"), CancellationToken::new());
         let (readiness, insight) = (Readiness::default(), ReconcileProbe::enabled());
-        let parts = Manager {
+        let manager = Manager {
             args,
             config,
             client,
@@ -166,7 +165,7 @@ impl TestEnv {
             probe: insight.clone(),
             cancel: cancel.clone(),
         };
-        let task = AbortOnDropHandle::new(tokio::spawn(parts.run()));
+        let task = AbortOnDropHandle::new(tokio::spawn(manager.run()));
         RunningController {
             metrics,
             readiness,
@@ -176,7 +175,7 @@ impl TestEnv {
         }
     }
 
-    /// Creates an Etcd with this spec on top of what every spec needs.
+    /// Creates an Etcd with this spec merged into the required fields.
     pub(super) async fn create_etcd(&self, name: &str, spec: Value) -> Etcd {
         let mut whole = json!({ "labels": {}, "etcd": {}, "backup": {}, "replicas": 3 });
         merge_json(&mut whole, spec);
@@ -191,7 +190,7 @@ impl TestEnv {
             .expect("create an Etcd")
     }
 
-    /// Changes an Etcd by a merge patch.
+    /// Applies a merge patch to an Etcd.
     pub(super) async fn patch_etcd(&self, name: &str, patch: Value) {
         let etcds = self.api::<Etcd>();
         etcds
@@ -204,8 +203,8 @@ impl TestEnv {
         self.api().get(name).await.expect("an Etcd")
     }
 
-    /// Waits until an object is there and is as expected.
-    pub(super) async fn wait_for<K>(&self, name: &str, what: &str, mut is: impl FnMut(&K) -> bool) -> K
+    /// Waits until an object exists and matches.
+    pub(super) async fn wait_for<K>(&self, name: &str, what: &str, mut predicate: impl FnMut(&K) -> bool) -> K
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -218,8 +217,8 @@ impl TestEnv {
                 .api::<K>()
                 .get_opt(name)
                 .await
-                .expect("ask for an object");
-            if let Some(found) = found.as_ref().filter(|found| is(found)) {
+                .expect("get an object");
+            if let Some(found) = found.as_ref().filter(|found| predicate(found)) {
                 return found.clone();
             }
             assert!(
@@ -231,10 +230,10 @@ impl TestEnv {
         }
     }
 
-    /// Waits until something holds.
-    pub(super) async fn wait_until(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
+    /// Waits until a condition holds.
+    pub(super) async fn wait_until(&self, what: &str, mut predicate: impl AsyncFnMut() -> bool) {
         let deadline = Instant::now() + WAIT_TIMEOUT;
-        while !is().await {
+        while !predicate().await {
             assert!(
                 Instant::now() < deadline,
                 "never: {what}\n{}",
@@ -244,21 +243,27 @@ impl TestEnv {
         }
     }
 
-    async fn diagnosis(&self) -> String {
+    
+<<<<<<<
+async fn diagnosis(&self) -> String {
         super::diagnosis::namespace(&self.client, &self.namespace).await
     }
 
     /// Waits for a StatefulSet of so many pods.
+=======
+/// Waits for a StatefulSet with this number of replicas.
+>>>>>>>
+
     pub(super) async fn wait_for_replicas(&self, name: &str, replicas: i32) -> StatefulSet {
         let has = |set: &StatefulSet| {
             set.spec
                 .as_ref()
                 .is_some_and(|spec| spec.replicas == Some(replicas))
         };
-        self.wait_for(name, "of that size", has).await
+        self.wait_for(name, "scaled to that size", has).await
     }
 
-    /// Waits for a condition.
+    /// Waits until a condition has this status.
     pub(super) async fn wait_for_condition(
         &self,
         name: &str,
@@ -273,10 +278,10 @@ impl TestEnv {
                 .cloned()
         };
         let what = format!("{type_}={status}");
-        find(&self.wait_for(name, &what, |etcd| find(etcd).is_some()).await).expect("just seen")
+        find(&self.wait_for(name, &what, |etcd| find(etcd).is_some()).await).expect("found by the wait")
     }
 
-    /// Waits until nothing is to do for an Etcd, and all its members are there.
+    /// Waits until the last operation succeeded for the current generation and all members are ready.
     pub(super) async fn wait_settled(&self, name: &str) -> Etcd {
         self.wait_for(name, "settled", |etcd: &Etcd| {
             let status = etcd.status.as_ref();
@@ -294,7 +299,7 @@ impl TestEnv {
         .await
     }
 
-    /// How many objects of a kind the controller made.
+    /// Number of managed objects of a kind.
     pub(super) async fn count_objects<K>(&self) -> usize
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -313,10 +318,10 @@ impl TestEnv {
 
 fn load_crds() -> impl Iterator<Item = CustomResourceDefinition> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/yaml");
-    let files = std::fs::read_dir(folder).expect("the definitions");
+    let files = std::fs::read_dir(folder).expect("the folder of CRDs");
     files.map(|file| {
-        let text = std::fs::read_to_string(file.expect("a file").path()).expect("a definition");
-        serde_norway::from_str(&text).expect("a definition")
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("a CRD");
+        serde_norway::from_str(&text).expect("a CRD")
     })
 }
 

@@ -1,4 +1,4 @@
-//! What tasks do to a cluster: real members are defragmented and led, and what is restored is what was asked for.
+//! Effects of EtcdOpsTasks: defragmentation and leader transfer on real members, and restores to the requested state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::recovery::{
 };
 use super::stage::TestEnv;
 
-/// Bytes of a value, and how many there are: enough to see them go.
+/// Size of a value in bytes and number of writes: enough for defragmentation to shrink the database visibly.
 const VALUE_BYTES: usize = 10_000;
 const VALUE_COUNT: usize = 400;
 
-async fn list_db_sizes(behind: &ProxiedCluster) -> Vec<i64> {
+async fn list_db_sizes(proxied: &ProxiedCluster) -> Vec<i64> {
     let mut sizes = Vec::new();
-    for member in &behind.cluster.members {
+    for member in &proxied.cluster.members {
         sizes.push(member.status().await.db_size());
     }
     sizes
@@ -38,10 +38,10 @@ async fn list_db_sizes(behind: &ProxiedCluster) -> Vec<i64> {
 async fn members_are_defragmented_and_led_as_asked() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
-    let behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
-    let leader = behind.cluster.leader().await;
-    let first = &behind.cluster.members[leader];
+    let proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
+    let leader = proxied.cluster.leader().await;
+    let first = &proxied.cluster.members[leader];
     let mut client = first.client().await;
     for _ in 0..VALUE_COUNT {
         let value = vec![b'x'; VALUE_BYTES];
@@ -49,30 +49,30 @@ async fn members_are_defragmented_and_led_as_asked() {
     }
     first.compact(first.revision().await).await;
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", behind.spec(3)).await;
+    stage.create_etcd("main", proxied.spec(3)).await;
     stage.wait_settled("main").await;
-    let before = list_db_sizes(&behind).await;
+    let before = list_db_sizes(&proxied).await;
     create_ops_task(&stage, "tidy", json!({ "defragment": {} }), 3600).await;
     let task = wait_for_task(&stage, "tidy", TaskState::Succeeded).await;
     let summary = task.status.unwrap().mainstay.unwrap().summary;
-    assert_eq!(summary, "3 members were defragmented");
-    for (before, after) in before.iter().zip(list_db_sizes(&behind).await) {
+    assert_eq!(summary, "Defragmented 3 members");
+    for (before, after) in before.iter().zip(list_db_sizes(&proxied).await) {
         assert!(after < before / 2, "{before} became {after}");
     }
-    let nobody = json!({ "defragment": { "members": ["nobody"] } });
-    create_ops_task(&stage, "nobody", nobody, 3600).await;
-    let task = wait_for_task(&stage, "nobody", TaskState::Failed).await;
+    let unknown = json!({ "defragment": { "members": ["unknown"] } });
+    create_ops_task(&stage, "unknown", unknown, 3600).await;
+    let task = wait_for_task(&stage, "unknown", TaskState::Failed).await;
     assert_eq!(last_error_code(&task), "ERR_INVALID_TASK");
-    let leader = behind.cluster.leader().await;
-    let heir = behind.cluster.next_member(leader);
-    let to = json!({ "moveLeader": { "to": format!("main-{heir}") } });
+    let leader = proxied.cluster.leader().await;
+    let target = proxied.cluster.next_member(leader);
+    let to = json!({ "moveLeader": { "to": format!("main-{target}") } });
     create_ops_task(&stage, "lead", to, 3600).await;
     wait_for_task(&stage, "lead", TaskState::Succeeded).await;
-    assert_eq!(behind.cluster.wait_for_new_leader(leader).await, heir);
+    assert_eq!(proxied.cluster.wait_for_new_leader(leader).await, target);
     controller.stop().await;
 }
 
-/// A cluster of one with a store, a sidecar and a member that answers.
+/// Creates a cluster of one with a store, a sidecar and a member that serves.
 pub(super) async fn create_backed_up_member(stage: &TestEnv, kubelet: &FakeKubelet) -> (RestoredServer, JoinHandle<()>) {
     let restored = RestoredServer::start("main-0").await;
     let (port, serving) = start_sidecar().await;
@@ -90,7 +90,7 @@ pub(super) async fn create_backed_up_member(stage: &TestEnv, kubelet: &FakeKubel
     (restored, serving)
 }
 
-/// The coordination document.
+/// Entries of the coordination document.
 async fn read_coordination_entries(stage: &TestEnv) -> BTreeMap<String, String> {
     let found = stage.api::<ConfigMap>().get("main-coordination").await;
     found.expect("a document").data.unwrap_or_default()
@@ -113,15 +113,15 @@ async fn a_restore_is_tried_before_it_is_done() {
     let entries = read_coordination_entries(&stage).await;
     assert!(entries.contains_key("pin.verification"), "{entries:?}");
     kubelet.configure(|behavior| {
-        let words = json!({ "verdict": "restorable", "reaches": 42 });
+        let output = json!({ "verdict": "restorable", "reaches": 42 });
         behavior
             .job_results
-            .insert("main-verify".to_owned(), JobResult::Succeeded(words));
+            .insert("main-verify".to_owned(), JobResult::Succeeded(output));
     });
     let task = wait_for_task(&stage, "dry", TaskState::Succeeded).await;
     assert_eq!(task.status.unwrap().mainstay.unwrap().revision, Some(42));
     stage
-        .wait_until("its Job and its pin go", async || {
+        .wait_until("its Job and its pin are deleted", async || {
             let is_pinned = read_coordination_entries(&stage).await.contains_key("pin.verification");
             stage.count_objects::<Job>().await == 0 && !is_pinned
         })
@@ -142,23 +142,23 @@ async fn a_restore_goes_to_the_moment_asked_for() {
     create_ops_task(&stage, "back", back, 3600).await;
     let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
     let flags = job_args(&job);
-    let wanted = format!("--to-time={moment}");
-    assert!(flags.contains(&wanted), "{flags:?}");
+    let expected = format!("--to-time={moment}");
+    assert!(flags.contains(&expected), "{flags:?}");
     let fence = flags.iter().find(|flag| flag.starts_with("--fence="));
     let is_its = |fence: &String| fence.contains("/task-");
     assert!(fence.is_some_and(is_its), "{flags:?}");
-    let told = &read_coordination_entries(&stage).await["member.main-0"];
-    assert!(told.contains("restoring"), "{told}");
-    let words = restored.restore_message().await;
+    let recorded = &read_coordination_entries(&stage).await["member.main-0"];
+    assert!(recorded.contains("restoring"), "{recorded}");
+    let output = restored.restore_message().await;
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-restore-0".to_owned(), JobResult::Succeeded(words));
+            .insert("main-restore-0".to_owned(), JobResult::Succeeded(output));
     });
     wait_for_task(&stage, "back", TaskState::Succeeded).await;
     wait_recovery_over(&stage).await;
-    let told = &read_coordination_entries(&stage).await["member.main-0"];
-    assert!(told.contains("confirmed"), "{told}");
+    let recorded = &read_coordination_entries(&stage).await["member.main-0"];
+    assert!(recorded.contains("confirmed"), "{recorded}");
     controller.stop().await;
     serving.abort();
 }
@@ -183,27 +183,27 @@ async fn a_restore_takes_the_full_snapshot_asked_for_and_nothing_behind_it() {
     assert!(!has_member_pods(&stage).await, "a pod may use the volume");
     let incident = &read_coordination_entries(&stage).await["incident"];
     assert!(incident.contains(full), "{incident}");
-    let words = restored.restore_message().await;
+    let output = restored.restore_message().await;
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-restore-0".to_owned(), JobResult::Succeeded(words));
+            .insert("main-restore-0".to_owned(), JobResult::Succeeded(output));
     });
     let task = wait_for_task(&stage, "back", TaskState::Succeeded).await;
     let result = task.status.unwrap().mainstay.unwrap();
     let saved = result.safety_snapshot.as_deref();
     assert_eq!(saved, Some("Full-00000000-00000042-1800000000.gz"));
-    assert_eq!(result.revision, Some(1), "what the Job says it restored");
+    assert_eq!(result.revision, Some(1), "the revision the Job reports");
     wait_recovery_over(&stage).await;
     stage.wait_for_replicas("main", 1).await;
     controller.stop().await;
     serving.abort();
 }
 
-/// Waits until it is told that a quorum is lost and that a person has to say what is done.
+/// Waits until the status reports that a user has to start the recovery.
 pub(super) async fn wait_for_manual_recovery(stage: &TestEnv) {
     stage
-        .wait_for("main", "left to people", |etcd: &Etcd| {
+        .wait_for("main", "waiting for a user", |etcd: &Etcd| {
             recovery_condition(etcd).is_some_and(|one| one.reason == "ManualRecovery")
         })
         .await;
@@ -213,27 +213,27 @@ pub(super) async fn wait_for_manual_recovery(stage: &TestEnv) {
 async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
-    let mut behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
+    let mut proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    let port = create_three_members(&stage, &behind, "Manual").await;
-    lose_two_members(&mut behind, &kubelet);
+    let port = create_three_members(&stage, &proxied, "Manual").await;
+    lose_two_members(&mut proxied, &kubelet);
     wait_for_manual_recovery(&stage).await;
     let named = |dry: bool| json!({ "recoverQuorum": { "fromMember": "main-2", "dryRun": dry } });
     create_ops_task(&stage, "dry", named(true), 3600).await;
     let task = wait_for_task(&stage, "dry", TaskState::Succeeded).await;
     let plan = task.status.unwrap().mainstay.unwrap().summary;
-    assert!(plan.contains("main-2 is made from"), "{plan}");
+    assert!(plan.contains("main-2 is restored from"), "{plan}");
     stage.wait_for_replicas("main", 3).await;
     create_ops_task(&stage, "recover", named(false), 3600).await;
     let job = stage.wait_for("main-restore-2", "there", |_: &Job| true).await;
     let flags = job_args(&job);
     let prefers = |flag: &String| flag.starts_with("--prefer-data-dir=");
     assert!(flags.iter().any(prefers), "{flags:?}");
-    drop(behind);
+    drop(proxied);
     let restored = RestoredServer::start_on_port("main-2", port).await;
-    let words = restored.restore_message().await;
-    complete_quorum_restore(&kubelet, words);
+    let output = restored.restore_message().await;
+    complete_quorum_restore(&kubelet, output);
     wait_for_task(&stage, "recover", TaskState::Succeeded).await;
     controller.stop().await;
 }
@@ -254,10 +254,10 @@ async fn a_recovery_whose_document_is_lost_stops_its_job_before_a_pod_starts() {
         .expect("delete the document");
     let jobs = stage.api::<Job>();
     stage
-        .wait_until("another recovery has another Job", async || {
-            let found = jobs.get_opt("main-restore-0").await.expect("ask for a Job");
+        .wait_until("a new recovery has a new Job", async || {
+            let found = jobs.get_opt("main-restore-0").await.expect("get a Job");
             let runs = has_member_pods(&stage).await;
-            let still = jobs.get_opt("main-restore-0").await.expect("ask for a Job");
+            let still = jobs.get_opt("main-restore-0").await.expect("get a Job");
             let is_first =
                 |one: &Option<Job>| one.as_ref().is_some_and(|one| one.uid() == job.uid());
             assert!(!(runs && is_first(&still)), "a pod may use the volume");

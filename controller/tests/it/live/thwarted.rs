@@ -1,4 +1,4 @@
-//! Recoveries that cannot go on by themselves: people are told why, and what they do then is heeded.
+//! Recoveries that cannot continue by themselves: the status reports the reason, and the user's action takes effect.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -17,17 +17,17 @@ use super::recovery::{
 };
 use super::stage::TestEnv;
 
-/// Waits until the recovery has this reason; in which words.
+/// Waits until `RecoveryRequired` has this reason; returns its message.
 async fn wait_for_reason(stage: &TestEnv, reason: &str) -> String {
-    let is_told = |etcd: &Etcd| recovery_condition(etcd).is_some_and(|one| one.reason == reason);
-    let etcd = stage.wait_for("main", reason, is_told).await;
-    recovery_condition(&etcd).expect("just seen").message
+    let is_reported = |etcd: &Etcd| recovery_condition(etcd).is_some_and(|one| one.reason == reason);
+    let etcd = stage.wait_for("main", reason, is_reported).await;
+    recovery_condition(&etcd).expect("found by the wait").message
 }
 
-/// Which attempt a recovery is at.
+/// Number of the current attempt of the recovery.
 async fn read_attempt(stage: &TestEnv) -> u64 {
     let documents = stage.api::<k8s_openapi::api::core::v1::ConfigMap>();
-    let document = documents.get_opt("main-coordination").await.expect("ask");
+    let document = documents.get_opt("main-coordination").await.expect("get the document");
     let entries = document.and_then(|map| map.data).unwrap_or_default();
     let incident = entries
         .get("incident")
@@ -51,11 +51,11 @@ async fn a_task_takes_the_place_of_a_recovery_whose_job_is_killed_again_and_agai
     });
     let controller = stage.start_controller().await;
     stage.create_etcd("main", single_member_spec(&restored)).await;
-    let words = wait_for_reason(&stage, "RestoreFailed").await;
-    let why = "killed, its memory limit was not enough (OOMKilled); it was at 43 %, 86 B of 200 B";
-    assert!(words.contains(why), "{words}");
+    let message = wait_for_reason(&stage, "RestoreFailed").await;
+    let reason = "killed: memory limit exceeded (OOMKilled); progress 43 %, 86 B of 200 B";
+    assert!(message.contains(reason), "{message}");
     stage
-        .wait_until("it is tried again", async || read_attempt(&stage).await > 1)
+        .wait_until("the restore is retried", async || read_attempt(&stage).await > 1)
         .await;
 
     kubelet.configure(|behavior| {
@@ -68,8 +68,8 @@ async fn a_task_takes_the_place_of_a_recovery_whose_job_is_killed_again_and_agai
         3600,
     )
     .await;
-    let wanted = "--to-revision=7".to_owned();
-    let is_its = |job: &Job| job_args(job).contains(&wanted);
+    let expected = "--to-revision=7".to_owned();
+    let is_its = |job: &Job| job_args(job).contains(&expected);
     stage.wait_for("main-restore-0", "of the task", is_its).await;
     complete_single_restore(&kubelet, restored.restore_message().await);
     wait_for_task(&stage, "back", TaskState::Succeeded).await;
@@ -77,48 +77,48 @@ async fn a_task_takes_the_place_of_a_recovery_whose_job_is_killed_again_and_agai
     controller.stop().await;
 }
 
-/// Keeps the claim of a member from going, and deletes it.
+/// Deletes the PVC of a member, which a finalizer keeps. Returns the name of the PVC.
 async fn start_pvc_deletion(stage: &TestEnv, member: &str) -> String {
-    let claims = stage.api::<PersistentVolumeClaim>();
-    let all = claims.list(&ListParams::default()).await.expect("a list");
+    let pvcs = stage.api::<PersistentVolumeClaim>();
+    let all = pvcs.list(&ListParams::default()).await.expect("a list");
     let mut names = all.items.iter().map(ResourceExt::name_any);
-    let name = names.find(|name| name.ends_with(member)).expect("a claim");
+    let name = names.find(|name| name.ends_with(member)).expect("a PVC");
     set_pvc_finalizers(stage, &name, &["example.org/kept"]).await;
-    let deleted = claims.delete(&name, &DeleteParams::default()).await;
-    deleted.expect("delete a claim");
+    let deleted = pvcs.delete(&name, &DeleteParams::default()).await;
+    deleted.expect("delete a PVC");
     name
 }
 
-async fn set_pvc_finalizers(stage: &TestEnv, claim: &str, by: &[&str]) {
-    let claims = stage.api::<PersistentVolumeClaim>();
-    let finalizers = json!({ "metadata": { "finalizers": by } });
+async fn set_pvc_finalizers(stage: &TestEnv, pvc: &str, finalizers: &[&str]) {
+    let pvcs = stage.api::<PersistentVolumeClaim>();
+    let finalizers = json!({ "metadata": { "finalizers": finalizers } });
     let (params, patch) = (PatchParams::default(), Patch::Merge(&finalizers));
-    claims.patch(claim, &params, &patch).await.expect("a patch");
+    pvcs.patch(pvc, &params, &patch).await.expect("a patch");
 }
 
 #[tokio::test]
 async fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
-    let mut behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
+    let mut proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    create_three_members(&stage, &behind, "Automatic").await;
-    let claim = start_pvc_deletion(&stage, "main-2").await;
-    lose_two_members(&mut behind, &kubelet);
-    let words = wait_for_reason(&stage, "SurvivorAtRisk").await;
-    assert!(words.contains("main-2 has the newest copy"), "{words}");
+    create_three_members(&stage, &proxied, "Automatic").await;
+    let pvc = start_pvc_deletion(&stage, "main-2").await;
+    lose_two_members(&mut proxied, &kubelet);
+    let message = wait_for_reason(&stage, "SurvivorAtRisk").await;
+    assert!(message.contains("main-2 has the newest copy"), "{message}");
     stage.wait_until_idle(&controller).await;
     stage.wait_for_replicas("main", 3).await;
-    assert_eq!(stage.count_objects::<Job>().await, 0, "nothing is written");
+    assert_eq!(stage.count_objects::<Job>().await, 0, "no volume is written");
 
-    // A person has saved what it held, and lets it go.
-    behind.cluster.members[2].kill();
+    // The user has saved the data and removes the finalizer.
+    proxied.cluster.members[2].kill();
     kubelet.configure(|behavior| {
         let lost = init_verdict("main-2", "wait", "dataLost");
         behavior.init_verdicts.insert("main-2".to_owned(), lost);
     });
-    set_pvc_finalizers(&stage, &claim, &[]).await;
+    set_pvc_finalizers(&stage, &pvc, &[]).await;
     let pods = stage.api::<Pod>();
     let deleted = pods.delete("main-2", &DeleteParams::default()).await;
     deleted.expect("delete a pod");

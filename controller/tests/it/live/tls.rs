@@ -1,5 +1,5 @@
-//! Encryption between members, switched on and off under a running cluster: each pod that is replaced starts its server anew as
-//! the template says, and somebody writes all the time.
+//! TLS of peers and clients is switched on and off on a running cluster. The test restarts the etcd server of each replaced pod
+//! as the template requires, while a client writes all the time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,10 +23,10 @@ use super::kubelet::FakeKubelet;
 use super::stage::TestEnv;
 
 const STAGE_ANNOTATION: &str = "etcd-mainstay.io/peer-tls";
-/// Generous: twelve restarts of etcd on a loaded machine.
+/// Enough for twelve restarts of etcd on a loaded machine.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(200);
 
-/// An authority and one certificate for everybody, as files and as secrets.
+/// A CA and one certificate for all members, as files and as Secrets.
 struct TestCertificates {
     dir: TempDir,
 }
@@ -36,18 +36,18 @@ impl TestCertificates {
         Self::generate_for("127.0.0.1")
     }
 
-    /// For everybody of this name.
+    /// Issues a certificate for this DNS name or IP address.
     fn generate_for(name: &str) -> Self {
-        let mut authority = CertificateParams::default();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let mut ca = CertificateParams::default();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
-        let authority = CertifiedIssuer::self_signed(authority, key).unwrap();
+        let ca = CertifiedIssuer::self_signed(ca, key).unwrap();
         let member = CertificateParams::new([name.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
-        let certificate = member.signed_by(&key, &authority).unwrap();
+        let certificate = member.signed_by(&key, &ca).unwrap();
         let files = TempDir::with_prefix("certificates-").unwrap();
         let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
-        write("ca.crt", &authority.pem());
+        write("ca.crt", &ca.pem());
         write("tls.crt", &certificate.pem());
         write("tls.key", &key.serialize_pem());
         Self { dir: files }
@@ -62,9 +62,9 @@ impl TestCertificates {
     }
 
     async fn create_secrets_as(&self, stage: &TestEnv, prefix: &str) {
-        let authority = json!({ "bundle.crt": self.read("ca.crt") });
+        let ca = json!({ "bundle.crt": self.read("ca.crt") });
         let server = json!({ "tls.crt": self.read("tls.crt"), "tls.key": self.read("tls.key") });
-        for (name, data) in [("ca", authority), ("server", server)] {
+        for (name, data) in [("ca", ca), ("server", server)] {
             let name = format!("{prefix}-{name}");
             let secret = json!({ "metadata": { "name": name }, "stringData": data });
             let secret: Secret = serde_json::from_value(secret).unwrap();
@@ -88,7 +88,7 @@ fn tls_spec(prefix: &str) -> Value {
     })
 }
 
-/// The servers behind the pods, each with an address for plain and one for encrypted connections.
+/// The servers behind the pods, each with a plain and a TLS peer URL.
 struct PeerTlsServers {
     proxied: ProxiedCluster,
     tls_urls: Vec<String>,
@@ -99,12 +99,12 @@ struct PeerTlsServers {
 
 impl PeerTlsServers {
     fn options(&self, ordinal: usize, stage: &str) -> EtcdOptions {
-        let founders = self.proxied.peer_urls.iter().enumerate();
-        let founders: Vec<String> = founders.map(|(n, url)| format!("main-{n}={url}")).collect();
+        let initial_cluster = self.proxied.peer_urls.iter().enumerate();
+        let initial_cluster: Vec<String> = initial_cluster.map(|(n, url)| format!("main-{n}={url}")).collect();
         let options = EtcdOptions::new()
             .name(format!("main-{ordinal}"))
             .peer_url(&self.proxied.peer_urls[ordinal])
-            .initial_cluster(founders.join(","));
+            .initial_cluster(initial_cluster.join(","));
         let file = |name: &str| {
             let path: &Path = self.certificates.dir.path();
             path.join(name).display().to_string()
@@ -120,11 +120,11 @@ impl PeerTlsServers {
             "off" => options,
             "prepared" => with_certificates(options),
             "on" => with_certificates(options.peer_listen_url(&self.tls_urls[ordinal])),
-            other => panic!("{other} is no stage"),
+            other => panic!("invalid stage {other}"),
         }
     }
 
-    /// Starts the server of every pod that is new, as its template says.
+    /// Restarts the server of a new pod with the options of its template. Asserts that pods are replaced one at a time.
     async fn restart_replaced_pod(&mut self, stage: &TestEnv, kubelet: &FakeKubelet) {
         let mut new = Vec::new();
         for ordinal in 0..3 {
@@ -140,20 +140,20 @@ impl PeerTlsServers {
             return;
         };
         let set = stage.api::<StatefulSet>().get("main").await.unwrap();
-        let word = set.annotations()[STAGE_ANNOTATION].clone();
-        let options = self.options(ordinal, &word);
+        let tls_stage = set.annotations()[STAGE_ANNOTATION].clone();
+        let options = self.options(ordinal, &tls_stage);
         let member = &mut self.proxied.cluster.members[ordinal];
         member.kill();
         member.set_options(options);
         member.restart().await;
-        self.started_stages.push((ordinal, word));
+        self.started_stages.push((ordinal, tls_stage));
         self.pod_uids.insert(ordinal, uid.clone());
         kubelet.configure(|behavior| {
             behavior.started_pods.get_or_insert_default().insert(uid);
         });
     }
 
-    /// Follows until the cluster is settled in a stage. Returns the stages each member went through.
+    /// Follows new pods until the cluster is settled in a stage. Returns the stages of each member.
     async fn follow_until_settled(&mut self, stage: &TestEnv, kubelet: &FakeKubelet, goal: &str) -> Vec<Vec<String>> {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
@@ -177,15 +177,15 @@ impl PeerTlsServers {
             sleep(Duration::from_millis(100)).await;
         }
         let started = std::mem::take(&mut self.started_stages);
-        let of = |ordinal: usize| {
+        let stages_of = |ordinal: usize| {
             let own = started.iter().filter(|(n, _)| *n == ordinal);
-            own.map(|(_, word)| word.clone()).collect()
+            own.map(|(_, tls_stage)| tls_stage.clone()).collect()
         };
-        (0..3).map(of).collect()
+        (0..3).map(stages_of).collect()
     }
 }
 
-/// Somebody who writes while the members change.
+/// A client that writes while the members change.
 struct BackgroundWriter {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u32>,
@@ -202,14 +202,14 @@ impl BackgroundWriter {
         Self { stop, task }
     }
 
-    /// Ends it: it was never without a quorum for long.
+    /// Stops it. Asserts that writes never failed for long.
     async fn stop(self) {
         self.stop.store(true, Ordering::Release);
-        assert!(self.task.await.expect("a quorum all the time") > 0);
+        assert!(self.task.await.expect("quorum was never lost") > 0);
     }
 }
 
-/// Writes through whoever answers, one write after the other, until told to stop. Returns how many there were.
+/// Writes through any serving member, one write after the other, until stopped. Returns the number of writes.
 async fn write_continuously(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
     let written = AtomicU32::new(0);
     while !stop.load(Ordering::Acquire) {
@@ -225,7 +225,7 @@ async fn write_continuously(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
             }
         };
         let in_time = timeout(Duration::from_mins(1), one).await;
-        assert!(in_time.is_ok(), "nobody took a write: the quorum was lost");
+        assert!(in_time.is_ok(), "no member accepted a write: quorum was lost");
         written.fetch_add(1, Ordering::Relaxed);
         sleep(Duration::from_millis(20)).await;
     }
@@ -268,15 +268,15 @@ async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quo
 
     let on = json!({ "spec": { "etcd": { "peerUrlTls": peer_tls_spec() } } });
     stage.patch_etcd("main", on).await;
-    let went = servers.follow_until_settled(&stage, &kubelet, "on").await;
-    assert_eq!(went, vec![["prepared", "on"]; 3]);
-    let told = stage.get_etcd("main").await.status.unwrap();
-    assert_eq!(told.peer_url_tls_enabled, Some(true));
+    let stages = servers.follow_until_settled(&stage, &kubelet, "on").await;
+    assert_eq!(stages, vec![["prepared", "on"]; 3]);
+    let status = stage.get_etcd("main").await.status.unwrap();
+    assert_eq!(status.peer_url_tls_enabled, Some(true));
 
     let off = json!({ "spec": { "etcd": { "peerUrlTls": null } } });
     stage.patch_etcd("main", off).await;
-    let went = servers.follow_until_settled(&stage, &kubelet, "off").await;
-    assert_eq!(went, vec![["prepared", "off"]; 3]);
+    let stages = servers.follow_until_settled(&stage, &kubelet, "off").await;
+    assert_eq!(stages, vec![["prepared", "off"]; 3]);
     writer.stop().await;
     drop(kubelet);
     controller.stop().await;
@@ -291,7 +291,7 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
     let tls = json!({ "replicas": 1, "etcd": { "peerUrlTls": peer_tls_spec() } });
     stage.create_etcd("main", tls).await;
     let before = stage.wait_settled("main").await;
-    let note = |set: &StatefulSet| {
+    let ca_fingerprint = |set: &StatefulSet| {
         let pod = set
             .spec
             .as_ref()
@@ -302,7 +302,7 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
             .unwrap();
         pod.annotations.as_ref().unwrap()["etcd-mainstay.io/authorities"].clone()
     };
-    let old = note(&stage.wait_for_replicas("main", 1).await);
+    let old = ca_fingerprint(&stage.wait_for_replicas("main", 1).await);
 
     let renewed = json!({ "stringData": { "bundle.crt": "another" } });
     let secrets = stage.api::<Secret>();
@@ -310,13 +310,13 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
         .patch("peer-ca", &PatchParams::default(), &Patch::Merge(&renewed))
         .await
         .unwrap();
-    // Somebody who cannot wait for the next look.
-    let ask =
+    // Requests a reconcile instead of waiting for the next periodic one.
+    let request =
         json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
-    stage.patch_etcd("main", ask).await;
+    stage.patch_etcd("main", request).await;
     let set = stage
-        .wait_for("main", "told of the new one", |set: &StatefulSet| {
-            note(set) != old
+        .wait_for("main", "annotated with the new CA", |set: &StatefulSet| {
+            ca_fingerprint(set) != old
         })
         .await;
     assert_eq!(
@@ -328,11 +328,11 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
         .delete("peer-ca", &DeleteParams::default())
         .await
         .unwrap();
-    let ask =
+    let request =
         json!({ "metadata": { "annotations": { "druid.gardener.cloud/operation": "reconcile" } } });
-    stage.patch_etcd("main", ask).await;
+    stage.patch_etcd("main", request).await;
     stage
-        .wait_for("main", "looked at", |etcd: &mainstay_crds::Etcd| {
+        .wait_for("main", "reconciled", |etcd: &mainstay_crds::Etcd| {
             !etcd
                 .annotations()
                 .contains_key("druid.gardener.cloud/operation")
@@ -340,25 +340,25 @@ async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
         .await;
     let now = stage.api::<StatefulSet>().get("main").await.unwrap();
     assert_eq!(
-        note(&now),
-        note(&set),
-        "a secret that is missing restarts nobody"
+        ca_fingerprint(&now),
+        ca_fingerprint(&set),
+        "a missing Secret must not restart pods"
     );
     drop(kubelet);
     controller.stop().await;
 }
 
-/// Servers behind the pods that listen to clients plain, and encrypted with the certificates their pod mounts.
+/// Servers behind the pods that listen for plain clients, and for TLS clients with the certificates their pod mounts.
 struct ClientTlsServers {
     proxied: ProxiedCluster,
     tls_urls: Vec<String>,
-    /// By the name of the secret with the server's certificate.
+    /// By the name of the Secret with the server certificate.
     certificates: BTreeMap<&'static str, TestCertificates>,
     pod_uids: BTreeMap<usize, String>,
 }
 
 impl ClientTlsServers {
-    /// The secret of the server's certificate a pod mounts.
+    /// Name of the Secret with the server certificate that a pod mounts.
     fn server_secret(pod: &Pod) -> Option<String> {
         let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
         let volume = volumes.iter().find(|one| one.name == "etcd-server-tls")?;
@@ -366,12 +366,12 @@ impl ClientTlsServers {
     }
 
     fn options(&self, ordinal: usize, secret: Option<&str>) -> EtcdOptions {
-        let founders = self.proxied.peer_urls.iter().enumerate();
-        let founders: Vec<String> = founders.map(|(n, url)| format!("main-{n}={url}")).collect();
+        let initial_cluster = self.proxied.peer_urls.iter().enumerate();
+        let initial_cluster: Vec<String> = initial_cluster.map(|(n, url)| format!("main-{n}={url}")).collect();
         let options = EtcdOptions::new()
             .name(format!("main-{ordinal}"))
             .peer_url(&self.proxied.peer_urls[ordinal])
-            .initial_cluster(founders.join(","));
+            .initial_cluster(initial_cluster.join(","));
         let Some(secret) = secret else {
             return options;
         };
@@ -389,7 +389,7 @@ impl ClientTlsServers {
             .flag("client-cert-auth", "true")
     }
 
-    /// Starts the server of a pod that is new, as the pod says.
+    /// Restarts the servers of new pods with the certificates they mount.
     async fn restart_replaced_pods(&mut self, stage: &TestEnv, kubelet: &FakeKubelet) {
         for ordinal in 0..3 {
             let pod = stage.api::<Pod>().get_opt(&format!("main-{ordinal}")).await;
@@ -416,7 +416,7 @@ impl ClientTlsServers {
         }
     }
 
-    /// Follows until the cluster is settled and every pod mounts this.
+    /// Follows new pods until the cluster is settled and every pod mounts this Secret.
     async fn follow_until_settled(&mut self, stage: &TestEnv, kubelet: &FakeKubelet, goal: Option<&str>) {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {

@@ -1,4 +1,4 @@
-//! Volumes that grow under running pods.
+//! Expansion of volumes while pods run.
 
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ async fn create_storage_class(stage: &TestEnv, can_grow: bool) -> String {
 }
 
 async fn list_requested_sizes(stage: &TestEnv) -> Vec<String> {
-    let claims = stage.api::<PersistentVolumeClaim>();
-    let claims = claims.list(&ListParams::default()).await.unwrap();
-    let size = |claim: PersistentVolumeClaim| {
-        let requests = claim.spec?.resources?.requests?;
+    let pvcs = stage.api::<PersistentVolumeClaim>();
+    let pvcs = pvcs.list(&ListParams::default()).await.unwrap();
+    let size = |pvc: PersistentVolumeClaim| {
+        let requests = pvc.spec?.resources?.requests?;
         Some(requests.get("storage")?.0.clone())
     };
-    claims.into_iter().filter_map(size).collect()
+    pvcs.into_iter().filter_map(size).collect()
 }
 
 async fn list_pod_uids(stage: &TestEnv) -> BTreeMap<String, String> {
@@ -54,12 +54,12 @@ async fn list_pod_uids(stage: &TestEnv) -> BTreeMap<String, String> {
 }
 
 fn template_size(set: &StatefulSet) -> Option<&str> {
-    let claims = set.spec.as_ref()?.volume_claim_templates.as_ref()?;
-    let resources = claims.first()?.spec.as_ref()?.resources.as_ref()?;
+    let pvcs = set.spec.as_ref()?.volume_claim_templates.as_ref()?;
+    let resources = pvcs.first()?.spec.as_ref()?.resources.as_ref()?;
     Some(&resources.requests.as_ref()?.get("storage")?.0)
 }
 
-/// Three members with volumes of 10 GiB that can grow, settled.
+/// Creates three members with expandable volumes of 10 GiB and waits until they are settled.
 async fn create_expandable_cluster(stage: &TestEnv) -> (FakeKubelet, RunningController) {
     let class = create_storage_class(stage, true).await;
     let kubelet = FakeKubelet::start(stage);
@@ -80,8 +80,8 @@ async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing()
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
     stage.patch_etcd("main", larger).await;
     let grown = |set: &StatefulSet| template_size(set) == Some("20Gi");
-    let again = stage.wait_for("main", "made again", grown).await;
-    assert_ne!(again.uid(), set.uid());
+    let recreated = stage.wait_for("main", "recreated", grown).await;
+    assert_ne!(recreated.uid(), set.uid());
     stage.wait_settled("main").await;
     assert_eq!(list_requested_sizes(&stage).await, ["20Gi"; 3]);
     assert_eq!(list_pod_uids(&stage).await, pods, "pods were replaced");
@@ -107,17 +107,17 @@ pub(super) async fn expand_volumes(kill_rate: KillRate) {
 
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
     stage.patch_etcd("main", larger).await;
-    let is_grown = async || {
+    let is_expanded = async || {
         assert_eq!(list_pod_uids(&stage).await, pods, "pods were replaced");
         let now = stage.api::<StatefulSet>().get_opt("main").await.unwrap();
-        let is_again = now.is_some_and(|now| template_size(&now) == Some("20Gi"));
-        is_again && list_requested_sizes(&stage).await == ["20Gi"; 3] && is_settled(&stage, 3).await
+        let is_recreated = now.is_some_and(|now| template_size(&now) == Some("20Gi"));
+        is_recreated && list_requested_sizes(&stage).await == ["20Gi"; 3] && is_settled(&stage, 3).await
     };
-    let lives = run_with_kills(&stage, "all has grown", is_grown).await;
-    kill_rate.assert_enough_kills(lives, 2);
+    let kills = run_with_kills(&stage, "all volumes are expanded", is_expanded).await;
+    kill_rate.assert_enough_kills(kills, 2);
     assert_settled_idle(&stage, "main").await;
-    let again = stage.wait_for_replicas("main", 3).await;
-    assert_ne!(again.uid(), set.uid());
+    let recreated = stage.wait_for_replicas("main", 3).await;
+    assert_ne!(recreated.uid(), set.uid());
     assert_eq!(list_pod_uids(&stage).await, pods, "pods were replaced");
     drop(kubelet);
 }
@@ -136,13 +136,13 @@ async fn a_class_that_cannot_grow_is_told_and_nothing_is_lost() {
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
     stage.patch_etcd("main", larger).await;
     let volumes = ConditionType::DataVolumesReady;
-    let told = stage
+    let reported = stage
         .wait_for_condition("main", volumes, ConditionStatus::False)
         .await;
-    assert!(told.message.contains("cannot be expanded"), "{told:?}");
+    assert!(reported.message.contains("cannot be expanded"), "{reported:?}");
     assert_eq!(list_requested_sizes(&stage).await, ["10Gi"]);
     let now = stage.api::<StatefulSet>().get("main").await.unwrap();
-    assert_eq!(now.uid(), set.uid(), "the set was made again for nothing");
+    assert_eq!(now.uid(), set.uid(), "the StatefulSet was recreated for nothing");
     drop(kubelet);
     controller.stop().await;
 }

@@ -1,4 +1,4 @@
-//! While a restore goes on, its log tells how far it is, and the status tells that on.
+//! The status reports the progress of a restore, which the controller reads from the log of the Job.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use super::recovery::{RESTORED_ADDRESS, RestoredServer, wait_recovery_over, stor
 use super::stage::{RunningController, TestEnv};
 use super::wire::{self, FaultAction};
 
-/// What a restore logs at two moments, among other things.
+/// Log of a restore at two times.
 const EARLY_LOG: &str = concat!(
     r#"{"level":"INFO","message":"working","job":"restore","percent":1,"bytes":30,"total_bytes":3000}"#,
     "\n",
     r#"{"level":"INFO","message":"working","job":"restore","percent":43,"bytes":1300,"total_bytes":3000}"#,
     "\n",
-    r#"{"level":"WARN","message":"object is unusable, taking another way"}"#,
+    r#"{"level":"WARN","message":"object unusable, using another chain"}"#,
     "\n",
 );
 const LATE_LOG: &str = concat!(
@@ -27,7 +27,7 @@ const LATE_LOG: &str = concat!(
     "\n",
 );
 
-/// The log of the restore: what happens to whoever asks for it, and how often somebody did.
+/// The log of the restore: the fault of its reads, and their number.
 struct FakeLog {
     fault: Mutex<FaultAction>,
     reads: AtomicU32,
@@ -61,17 +61,17 @@ impl FakeLog {
     }
 }
 
-/// A restore whose Job runs, and the controller that watches it.
+/// Starts a restore whose Job runs, and the controller that watches it.
 async fn start_restore(stage: &TestEnv, kubelet: &FakeKubelet, log: &Arc<FakeLog>) -> (RestoredServer, RunningController) {
     let restored = RestoredServer::start("main-0").await;
     let lost = init_verdict("main-0", "restoreRequired", "backupExists");
     kubelet.configure(|behavior| {
         behavior.init_verdicts.insert("main-0".to_owned(), lost);
     });
-    let of_job = Arc::clone(log);
+    let reads = Arc::clone(log);
     let client = wire::build_client(stage, move |request| {
         if request.uri().path().ends_with("/log") {
-            return of_job.record_read();
+            return reads.record_read();
         }
         FaultAction::Forward
     })
@@ -80,20 +80,20 @@ async fn start_restore(stage: &TestEnv, kubelet: &FakeKubelet, log: &Arc<FakeLog
     let spec = json!({ "replicas": 1, "etcd": { "clientPort": restored.port }, "backup": { "store": store_spec() } });
     stage.create_etcd("main", spec).await;
     stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
-    assert_eq!(log.reads(), 0, "nothing runs that could log");
+    assert_eq!(log.reads(), 0, "no log before the pod runs");
     kubelet.configure(|behavior| {
         behavior.job_results.insert("main-restore-0".to_owned(), JobResult::StillRunning);
     });
     (restored, controller)
 }
 
-/// Lets the Job end well, and the cluster come back.
+/// Lets the Job succeed and waits until the cluster is settled.
 async fn complete_restore(stage: &TestEnv, kubelet: &FakeKubelet, restored: &RestoredServer) -> RecoveryStatus {
-    let words = restored.restore_message().await;
+    let output = restored.restore_message().await;
     kubelet.configure(|behavior| {
         behavior
             .job_results
-            .insert("main-restore-0".to_owned(), JobResult::Succeeded(words));
+            .insert("main-restore-0".to_owned(), JobResult::Succeeded(output));
         behavior.init_verdicts.clear();
         behavior
             .pod_addresses
@@ -109,7 +109,7 @@ fn recovery_status(etcd: &Etcd) -> Option<RecoveryStatus> {
 
 async fn wait_for_percent(stage: &TestEnv, percent: i32) -> Etcd {
     let what = format!("at {percent} %");
-    let is = |etcd: &Etcd| recovery_status(etcd).is_some_and(|told| told.percent == Some(percent));
+    let is = |etcd: &Etcd| recovery_status(etcd).is_some_and(|reported| reported.percent == Some(percent));
     stage.wait_for("main", &what, is).await
 }
 
@@ -119,15 +119,15 @@ async fn a_restore_tells_how_far_it_is_and_nothing_twice() {
     let kubelet = FakeKubelet::start(&stage);
     let log = FakeLog::with_fault(FaultAction::RespondBody(EARLY_LOG));
     let (restored, controller) = start_restore(&stage, &kubelet, &log).await;
-    let told = recovery_status(&wait_for_percent(&stage, 43).await).unwrap();
-    assert_eq!(told.phase, RecoveryPhase::Restoring);
-    let words = "restoring: 43 %, 1.2 KiB of 2.9 KiB";
-    assert!(told.message.ends_with(words), "{}", told.message);
+    let reported = recovery_status(&wait_for_percent(&stage, 43).await).unwrap();
+    assert_eq!(reported.phase, RecoveryPhase::Restoring);
+    let message = "restoring: 43 %, 1.2 KiB of 2.9 KiB";
+    assert!(reported.message.ends_with(message), "{}", reported.message);
 
-    // Clocks move meanwhile and may be told of; that a log was read is not.
+    // Times in the status may change meanwhile, so the wait retries; reading the log alone must not write.
     let version = async || stage.get_etcd("main").await.metadata.resource_version;
     stage
-        .wait_until("what is the same is not written", async || {
+        .wait_until("an unchanged status is not written", async || {
             let before = version().await;
             log.wait_for_reads(&stage, 2).await;
             version().await == before
@@ -136,18 +136,18 @@ async fn a_restore_tells_how_far_it_is_and_nothing_twice() {
 
     log.set_fault(FaultAction::RespondBody(LATE_LOG));
     wait_for_percent(&stage, 87).await;
-    // What was known stays when nobody can ask any more.
+    // The last known progress stays when the log cannot be read.
     log.set_fault(FaultAction::RespondStatus(500));
     log.wait_for_reads(&stage, 1).await;
     stage.wait_until_idle(&controller).await;
     wait_for_percent(&stage, 87).await;
 
-    let told = complete_restore(&stage, &kubelet, &restored).await;
-    assert_eq!((told.percent, told.revision), (None, Some(1)));
+    let reported = complete_restore(&stage, &kubelet, &restored).await;
+    assert_eq!((reported.percent, reported.revision), (None, Some(1)));
     stage.wait_until_idle(&controller).await;
     let read = log.reads();
     stage.reconcile_again(&controller).await;
-    assert_eq!(read, log.reads(), "at rest no log is read");
+    assert_eq!(read, log.reads(), "no log is read without a restore");
     controller.stop().await;
 }
 
@@ -162,10 +162,10 @@ async fn a_log_that_nobody_can_read_stops_no_restore() {
     log.wait_for_reads(&stage, 1).await;
     stage.wait_until_idle(&controller).await;
     let silent = stage.get_etcd("main").await;
-    let told = recovery_status(&silent).expect("a recovery");
-    assert_eq!((told.phase, told.percent), (RecoveryPhase::Restoring, None));
+    let reported = recovery_status(&silent).expect("a recovery");
+    assert_eq!((reported.phase, reported.percent), (RecoveryPhase::Restoring, None));
     assert_eq!(silent.status.unwrap().last_errors, None);
-    let told = complete_restore(&stage, &kubelet, &restored).await;
-    assert_eq!(told.phase, RecoveryPhase::Succeeded);
+    let reported = complete_restore(&stage, &kubelet, &restored).await;
+    assert_eq!(reported.phase, RecoveryPhase::Succeeded);
     controller.stop().await;
 }

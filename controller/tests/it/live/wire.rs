@@ -1,4 +1,4 @@
-//! What lies between a controller and the API server, and what may happen there to each request.
+//! Injects faults between a controller and the API server, request by request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,36 +18,34 @@ use tower::{BoxError, Layer, Service};
 
 use super::stage::TestEnv;
 
-/// What happens to a request.
+/// What happens to one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FaultAction {
-    /// It is answered.
+    /// Forwards it.
     Forward,
-    /// It never arrives.
+    /// Fails it before it reaches the API server.
     DropRequest,
-    /// It arrives, and its answer is lost.
+    /// Forwards it and fails the response.
     DropResponse,
-    /// It arrives late.
+    /// Forwards it after this delay.
     Delay(Duration),
-    /// It arrives when somebody gives it a permit.
+    /// Forwards it once the test adds a permit.
     HoldForPermit(&'static Semaphore),
-    /// It is refused with this code by somebody on the way.
+    /// Answers it with this status code.
     RespondStatus(u16),
-    /// It is answered with these words by somebody on the way.
+    /// Answers it with this body.
     RespondBody(&'static str),
-    /// Nothing ever happens.
+    /// Never answers it.
     Hang,
 }
 
-/// Decides what happens to each request.
 type FaultPolicy = Arc<dyn Fn(&Request<Body>) -> FaultAction + Send + Sync>;
 
-/// Whether a request writes.
 pub(super) fn is_write(request: &Request<Body>) -> bool {
     request.method() != Method::GET
 }
 
-/// A connection on which `decide` rules.
+/// Creates a client whose requests are subject to `decide`.
 pub(super) async fn build_client(
     stage: &TestEnv,
     decide: impl Fn(&Request<Body>) -> FaultAction + Send + Sync + 'static,
@@ -64,63 +62,63 @@ pub(super) async fn build_client(
 /// How often controllers are killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KillRate {
-    /// A few times on the way: enough to see that another one goes on.
+    /// A few times: enough to show that the next controller continues.
     #[default]
     Low,
-    /// After every few writes, now one, now more: `make soak`.
+    /// After every one to four writes: `make soak`.
     High,
 }
 
 impl KillRate {
-    /// How many writes a controller may make that comes after so many others.
-    fn allowed_writes(self, lives: u32) -> u32 {
+    /// Number of writes of the controller that follows so many kills.
+    fn allowed_writes(self, kills: u32) -> u32 {
         match self {
-            Self::Low => 2 << lives.min(8),
-            Self::High => 1 + lives % 4,
+            Self::Low => 2 << kills.min(8),
+            Self::High => 1 + kills % 4,
         }
     }
 
-    /// Fails when fewer were killed than are needed to prove anything: more than `often` at every few writes.
-    pub(super) fn assert_enough_kills(self, lives: u32, often: u32) {
+    /// Panics unless more than `often` controllers were killed at [`KillRate::High`]: fewer prove nothing.
+    pub(super) fn assert_enough_kills(self, kills: u32, often: u32) {
         let least = match self {
             Self::Low => 0,
             Self::High => often,
         };
-        assert!(lives > least, "{lives} lives are too few to prove anything");
+        assert!(kills > least, "{kills} kills are too few to prove anything");
     }
 }
 
-/// Lets controllers live for some writes each, until something holds. Between two lives it is looked at, too, while nobody writes.
-/// Returns how many it took.
+/// Runs one controller after the other, each killed after some writes, until a condition holds. The condition is also checked
+/// between two controllers, while nothing writes. Returns the number of kills.
 pub(super) async fn run_with_kills(
     stage: &TestEnv,
     what: &str,
-    is: impl AsyncFn() -> bool,
+    predicate: impl AsyncFn() -> bool,
 ) -> u32 {
     const MAX_CONTROLLERS: u32 = 200;
-    for lives in 0..MAX_CONTROLLERS {
+    for kills in 0..MAX_CONTROLLERS {
         let (writes, one_more) = (AtomicU32::new(0), Arc::new(Notify::new()));
-        let (told, allowed) = (Arc::clone(&one_more), stage.kill_rate.allowed_writes(lives));
+        let (notifier, allowed) = (Arc::clone(&one_more), stage.kill_rate.allowed_writes(kills));
         let client = build_client(stage, move |request| {
             if !is_write(request) || writes.fetch_add(1, Ordering::Relaxed) < allowed {
                 return FaultAction::Forward;
             }
-            told.notify_one();
+            notifier.notify_one();
             FaultAction::Hang
         })
         .await;
         let controller = stage.start_controller_via(client, |_| {});
-        let is_there = stage.wait_until(what, async || is().await);
-        let is_there = tokio::select! {
+        let is_done = stage.wait_until(what, async || predicate().await);
+        let is_done = tokio::select! {
             () = one_more.notified() => false,
-            () = is_there => true,
+            () = is_done => true,
         };
         controller.kill();
-        if is_there || is().await {
-            return lives;
+        if is_done || predicate().await {
+            return kills;
         }
     }
-    panic!("{MAX_CONTROLLERS} controllers did not get there: {what}");
+    panic!("{MAX_CONTROLLERS} controllers did not suffice: {what}");
 }
 
 #[derive(Clone)]
@@ -162,24 +160,24 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let fault = (self.policy)(&request);
         match fault {
-            FaultAction::DropRequest => async { Err("lost on the way there".into()) }.boxed(),
+            FaultAction::DropRequest => async { Err("test fault: request lost".into()) }.boxed(),
             FaultAction::RespondStatus(code) => async move { Ok(status_response(code)) }.boxed(),
-            FaultAction::RespondBody(words) => async move { Ok(Response::new(AnyBody::from(words))) }.boxed(),
+            FaultAction::RespondBody(body) => async move { Ok(Response::new(AnyBody::from(body))) }.boxed(),
             FaultAction::Hang => futures::future::pending().boxed(),
             FaultAction::Forward | FaultAction::DropResponse | FaultAction::Delay(_) | FaultAction::HoldForPermit(_) => {
-                // Nothing is sent before this is polled.
-                let answer = self.inner.call(request);
+                // A lazy future: the request is sent when it is polled first.
+                let response = self.inner.call(request);
                 async move {
                     match fault {
-                        FaultAction::Delay(by) => tokio::time::sleep(by).await,
+                        FaultAction::Delay(delay) => tokio::time::sleep(delay).await,
                         FaultAction::HoldForPermit(gate) => gate.acquire().await?.forget(),
                         _ => {}
                     }
-                    let answer = answer.await?;
+                    let response = response.await?;
                     if matches!(fault, FaultAction::DropResponse) {
-                        return Err("lost on the way back".into());
+                        return Err("test fault: response lost".into());
                     }
-                    Ok(answer.map(AnyBody::new))
+                    Ok(response.map(AnyBody::new))
                 }
                 .boxed()
             }
@@ -190,10 +188,10 @@ where
 fn status_response(code: u16) -> Response<AnyBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "made up by the test", "reason": "MadeUp", "code": code,
+        "message": "test fault", "reason": "TestFault", "code": code,
     });
     Response::builder()
         .status(code)
         .body(AnyBody::from(status.to_string()))
-        .expect("an answer")
+        .expect("a response")
 }

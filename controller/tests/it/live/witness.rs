@@ -1,4 +1,4 @@
-//! Watches Jobs and pods from the side: what was there for a moment only is seen, too, in the order in which it was.
+//! Records Jobs and pods with watches, so that objects that exist only briefly are counted, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,16 +23,16 @@ pub(super) struct WatchRecorder {
 
 #[derive(Debug, Default)]
 struct RecordedObjects {
-    /// Every Job there ever was, by uid.
+    /// Every Job that ever existed, by UID.
     jobs: BTreeMap<String, Job>,
-    /// The pods there are, by uid.
+    /// The current pods, by UID.
     pods: BTreeMap<String, Pod>,
-    /// Volumes that two could write at the same time.
+    /// Pairs of pods that could write the same volume at the same time.
     volume_conflicts: Vec<String>,
 }
 
 impl WatchRecorder {
-    /// Watches until dropped.
+    /// Records until dropped.
     pub(super) fn start(stage: &TestEnv) -> Self {
         let recorded = Arc::new(Mutex::new(RecordedObjects::default()));
         let watching = [
@@ -42,7 +42,7 @@ impl WatchRecorder {
         Self { recorded, watching }
     }
 
-    /// How many Jobs of this name there were. No two were for the same attempt, and no volume ever had two who could write it.
+    /// Number of Jobs of this name so far. Asserts that no attempt had two Jobs and no volume two possible writers.
     pub(super) fn count_jobs(&self, name: &str) -> usize {
         let observed = self.recorded.lock().unwrap();
         assert!(observed.volume_conflicts.is_empty(), "{:?}", observed.volume_conflicts);
@@ -63,7 +63,7 @@ impl Drop for WatchRecorder {
     }
 }
 
-fn spawn_watch<K>(stage: &TestEnv, observed: &Arc<Mutex<RecordedObjects>>, note: fn(&mut RecordedObjects, Event<K>)) -> JoinHandle<()>
+fn spawn_watch<K>(stage: &TestEnv, observed: &Arc<Mutex<RecordedObjects>>, record: fn(&mut RecordedObjects, Event<K>)) -> JoinHandle<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -77,7 +77,7 @@ where
         let mut events = watcher(api, Config::default()).boxed();
         while let Some(event) = events.next().await {
             if let Ok(event) = event {
-                note(&mut observed.lock().unwrap(), event);
+                record(&mut observed.lock().unwrap(), event);
             }
         }
     })
@@ -112,7 +112,7 @@ impl RecordedObjects {
     }
 }
 
-/// What a Job was launched for; the epoch does not matter, which may have been raised.
+/// The attempt a Job was started for. The epoch is left out: it may be raised within an attempt.
 fn attempt_id(job: &Job) -> Option<String> {
     let flags = job_args(job);
     let fence = flags
@@ -122,15 +122,15 @@ fn attempt_id(job: &Job) -> Option<String> {
     Some(attempt.to_owned())
 }
 
-/// The volume a pod may write.
+/// The PVC a pod may write; `None` once the pod has ended.
 fn writable_pvc(pod: &Pod) -> Option<&str> {
     let phase = pod.status.as_ref()?.phase.as_deref();
     if let Some("Succeeded" | "Failed") = phase {
         return None;
     }
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
-    let claim = volumes
+    let pvc = volumes
         .iter()
         .find_map(|volume| volume.persistent_volume_claim.as_ref())?;
-    Some(&claim.claim_name)
+    Some(&pvc.claim_name)
 }
