@@ -48,21 +48,13 @@ pub(crate) async fn discover_pdb(client: &Client) -> ApiResource {
                 if let Some(policy) = list.groups.into_iter().find(|one| one.name == "policy") {
                     break policy;
                 }
-                warn!("the API server does not serve the group policy yet");
+                warn!("API group policy is not served yet, retrying");
             }
             Err(error) => warn!(error = %ErrorChain(&error), "failed to list API groups, retrying"),
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
     };
-    let 
-<<<<<<<
-
-=======
-policy = groups.groups.iter().find(|group| group.name == "policy");
-    // Without the group in the list, assume the current version.
-    let 
->>>>>>>
-has_v1 = policy
+    let has_v1 = policy
         .versions
         .iter()
         .any(|version| version.version == "v1");
@@ -101,13 +93,7 @@ mod tests {
                 1 => (200, json!([])),
                 _ => (200, json!([policy])),
             };
-            let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": 
-<<<<<<<
-groups
-=======
-[{ "name": "policy", "versions": [served] }]
->>>>>>>
- });
+            let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups });
             let answer = Response::builder().status(status);
             let answer = answer.body(Answer::from(list.to_string())).unwrap();
             async { Ok::<_, Infallible>(answer) }

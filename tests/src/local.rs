@@ -1,5 +1,5 @@
-//! Three etcd servers on this machine, a sidecar beside each, and a directory for their backups: what the local demo is
-//! told with.
+//! Three etcd servers on this machine, each with a sidecar, and a directory for their backups: the setup of
+//! `make demo-local`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,24 @@ use mainstay_testkit::etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease};
 use mainstay_testkit::{SidecarOptions, SidecarProcess};
 use tokio::time::sleep;
 
-/// The bucket, a directory.
+/// The name of the bucket, a directory.
 const CONTAINER: &str = "bucket";
-/// Where in the bucket the backup is.
 const PREFIX: &str = "demo/etcd-main";
-/// How long anything may take.
+/// Timeout of every wait.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The running servers and sidecars; dropping it stops them.
 #[derive(Debug)]
 pub struct LocalCluster {
     dir: PathBuf,
-    /// The servers.
+    /// The etcd servers.
     pub cluster: EtcdCluster,
     sidecars: Vec<SidecarProcess>,
 }
 
 impl LocalCluster {
-    /// Starts everything below a directory.
+    /// Starts servers and sidecars; the backups go below `home`.
     pub async fn start(home: &Path) -> Self {
         let options = EtcdOptions::new();
         let cluster = EtcdCluster::start(EtcdRelease::V3_5New, 3, &options).await;
@@ -58,15 +57,15 @@ impl LocalCluster {
         }
     }
 
-    /// A member that answers.
+    /// The first running member.
     pub fn running_member(&self) -> anyhow::Result<&EtcdServer> {
         let mut members = self.cluster.members.iter();
         members
             .find(|member| member.is_running())
-            .context("no etcd runs")
+            .context("no etcd is running")
     }
 
-    /// Which sidecar takes the backups, once one does.
+    /// Waits until a sidecar takes the backups; returns its index.
     pub async fn wait_for_backup_leader(&self) -> anyhow::Result<usize> {
         let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
@@ -77,25 +76,25 @@ impl LocalCluster {
             }
             sleep(POLL_INTERVAL).await;
         }
-        bail!("no sidecar takes backups")
+        bail!("no sidecar became backup leader within {PATIENCE:?}")
     }
 
-    /// Writes keys, some of them on a lease.
+    /// Writes keys, every 50th with a lease.
     pub async fn write_keys(&self, numbers: std::ops::Range<u32>) -> anyhow::Result<()> {
         let mut client = self.running_member()?.client().await;
         let lease = client.lease_grant(3_600, None).await;
-        let lease = lease.context("grant a lease")?.id();
+        let lease = lease.context("failed to grant a lease")?.id();
         for number in numbers {
             let key = format!("/registry/pods/default/pod-{number}");
             let value = format!("{{\"kind\":\"Pod\",\"number\":{number}}}");
             let on_lease = number.is_multiple_of(50);
             let options = on_lease.then(|| PutOptions::new().with_lease(lease));
-            client.put(key, value, options).await.context("put a key")?;
+            client.put(key, value, options).await.context("failed to put a key")?;
         }
         Ok(())
     }
 
-    /// Waits until the backup holds all that was written so far.
+    /// Waits until the backup contains the current revision.
     pub async fn wait_until_backed_up(&self) -> anyhow::Result<()> {
         let written = self.running_member()?.revision().await;
         let deadline = Instant::now() + TIMEOUT;
@@ -111,22 +110,22 @@ impl LocalCluster {
             }
             sleep(POLL_INTERVAL).await;
         }
-        bail!("revision {written} is not in the backup")
+        bail!("revision {written} was not backed up within {PATIENCE:?}")
     }
 
-    /// Ends a member as `kill -9` does.
+    /// Kills a member with SIGKILL.
     pub fn kill(&mut self, member: usize) {
         self.cluster.members[member].kill();
     }
 
-    /// Ends a member and removes its directory, as if its disk were gone.
+    /// Kills a member and removes its data directory, as if its disk were lost.
     pub fn lose_data(&mut self, member: usize) -> anyhow::Result<()> {
         self.kill(member);
         let directory = self.cluster.members[member].data_dir();
-        std::fs::remove_dir_all(directory).context("remove a data directory")
+        std::fs::remove_dir_all(directory).context("failed to remove a data directory")
     }
 
-    /// Ends all of it; what is on disk stays.
+    /// Stops servers and sidecars; files stay.
     pub async fn stop(&mut self) {
         for sidecar in &mut self.sidecars {
             sidecar.stop().await;
@@ -139,7 +138,7 @@ impl LocalCluster {
         }
     }
 
-    /// The flags with which the restorer makes the directory of one member of a new cluster of three.
+    /// The flags with which the restorer restores the directory of one member of a new cluster of three.
     pub fn restore_flags(&self, member: usize, token: &str) -> Vec<String> {
         let initial_members = self.cluster.members.iter().enumerate();
         let initial_members: Vec<String> = initial_members
@@ -155,20 +154,20 @@ impl LocalCluster {
         ]
     }
 
-    /// Starts the servers on what is on disk, and the sidecars.
+    /// Starts the servers on their data directories, then the sidecars.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         for member in &mut self.cluster.members {
             member.relaunch();
         }
         for member in &mut self.cluster.members {
             let healthy = member.wait_until_healthy().await;
-            healthy.context("a member does not come up")?;
+            healthy.context("member did not become healthy")?;
         }
         self.start_sidecars().await;
         Ok(())
     }
 
-    /// What every member holds, which must be the same.
+    /// The content of the key space; fails if running members differ.
     pub async fn read_fingerprint(&self) -> anyhow::Result<KeySpaceFingerprint> {
         let mut proofs = Vec::new();
         let revision = self.running_member()?.revision().await;
@@ -177,12 +176,12 @@ impl LocalCluster {
         }
         ensure!(
             proofs.windows(2).all(|two| two[0] == two[1]),
-            "members disagree: {proofs:?}"
+            "members hold different data: {proofs:?}"
         );
         proofs.pop().context("no etcd runs")
     }
 
-    /// Runs the restorer on the backup.
+    /// Runs the restorer with the demo's store.
     pub fn run_restorer(&self, arguments: &[String]) -> anyhow::Result<Output> {
         let program = program_beside("mainstay-restorer")?;
         Command::new(&program)
@@ -192,22 +191,22 @@ impl LocalCluster {
             .env("MAINSTAY_STORE_PREFIX", PREFIX)
             .env("MAINSTAY_LOG_LEVEL", "warn")
             .output()
-            .with_context(|| format!("run {}: build it with `make build`", program.display()))
+            .with_context(|| format!("failed to run {}; build it with `make build`", program.display()))
     }
 }
 
-/// A program built beside this one.
+/// The path of a program in the directory of this one.
 fn program_beside(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("find this program")?;
+    let own = std::env::current_exe().context("failed to find the path of this program")?;
     Ok(own.with_file_name(name))
 }
 
-/// All of a key space in three numbers.
+/// Identifies the content of a key space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpaceFingerprint {
-    /// How many keys there are.
+    /// Number of keys.
     pub keys: usize,
-    /// The hash over every version of every key.
+    /// Hash over every version of every key.
     pub hash: HashKv,
 }
 

@@ -1,4 +1,4 @@
-//! A story told on a terminal, chapter by chapter, and how it ends.
+//! Prints the numbered steps of a demo, and runs the demo until it ends, fails or is interrupted.
 
 use std::any::Any;
 use std::io::{self, Write as _};
@@ -9,26 +9,26 @@ use anyhow::{Context as _, anyhow};
 use futures::FutureExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a shell reports for a program that was interrupted.
+/// The exit code that shells use for a program ended by SIGINT.
 const INTERRUPTED_EXIT_CODE: u8 = 130;
 
-/// A story in progress.
+/// Numbers the steps of a demo.
 #[derive(Debug, Default)]
 pub struct DemoOutput {
     step: u32,
 }
 
 impl DemoOutput {
-    /// Begins the next chapter.
+    /// Prints the heading and the explanation of the next step.
     pub fn print_step(&mut self, title: &str, text: &str) -> anyhow::Result<()> {
         self.step += 1;
         print_text(&format!("\n{}. {title}\n{text}", self.step))
     }
 }
 
-/// A paragraph.
+/// Prints a paragraph to stdout.
 pub fn print_text(text: &str) -> anyhow::Result<()> {
-    writeln!(io::stdout().lock(), "{text}").context("write to the terminal")
+    writeln!(io::stdout().lock(), "{text}").context("failed to write to stdout")
 }
 
 /// Announces a wait, with the time it takes on an idle machine.
@@ -38,29 +38,29 @@ pub fn print_wait(what: &str, usual_seconds: u32) -> anyhow::Result<()> {
     ))
 }
 
-/// How a story ended.
+/// How a demo ended.
 #[derive(Debug)]
 pub enum DemoOutcome {
-    /// As it should.
+    /// The demo ran to its end.
     Completed,
-    /// Something went wrong.
+    /// A step failed or panicked.
     Failed(anyhow::Error),
-    /// A signal asked this program to stop.
+    /// SIGINT or SIGTERM arrived.
     Interrupted,
 }
 
 impl DemoOutcome {
-    /// Prints in one line why `program` did not come to its end, if it did not: every cause, and no backtrace.
+    /// Prints a failure or interruption of `program` to stderr: one line with every cause, without a backtrace.
     pub fn print_failure(&self, program: &str) {
-        let why = match self {
+        let reason = match self {
             Self::Completed => return,
             Self::Failed(error) => format!("failed: {error:#}"),
             Self::Interrupted => "interrupted".to_owned(),
         };
-        writeln!(io::stderr(), "\n{program}: {why}").ok(); // without a terminal nobody reads it
+        writeln!(io::stderr(), "\n{program}: {reason}").ok(); // stderr may be closed
     }
 
-    /// The exit code of a program that told the story.
+    /// The exit code of the program: 0, 1 after a failure, 130 after a signal.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Completed => ExitCode::SUCCESS,
@@ -70,16 +70,16 @@ impl DemoOutcome {
     }
 }
 
-/// Tells a story until it ends, fails, panics, or SIGINT or SIGTERM arrives. What the story holds is dropped then.
+/// Runs a demo until it ends, fails, panics, or SIGINT or SIGTERM arrives. Then it is dropped, which stops its processes.
 pub async fn run_to_end(story: impl Future<Output = anyhow::Result<()>>) -> DemoOutcome {
-    set_hook(Box::new(|_| {})); // a panic is reported like any other failure
+    set_hook(Box::new(|_| {})); // a panic is reported below like any other failure, without a backtrace
     let mut signals = match (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
     ) {
         (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
         (Err(error), _) | (_, Err(error)) => {
-            return DemoOutcome::Failed(anyhow::Error::new(error).context("wait for signals"));
+            return DemoOutcome::Failed(anyhow::Error::new(error).context("failed to listen for signals"));
         }
     };
     tokio::select! {
@@ -93,7 +93,6 @@ pub async fn run_to_end(story: impl Future<Output = anyhow::Result<()>>) -> Demo
     }
 }
 
-/// What a panic said.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -116,11 +115,11 @@ mod tests {
     async fn a_story_that_fails_or_panics_tells_every_cause_in_one_line() {
         let failing = async { Err(anyhow!("no room").context("write")) };
         let DemoOutcome::Failed(error) = run_to_end(failing).await else {
-            panic!("it failed");
+            panic!("expected a failure");
         };
         assert_eq!(format!("{error:#}"), "write: no room");
         let DemoOutcome::Failed(error) = run_to_end(async { panicking(3) }).await else {
-            panic!("it panicked");
+            panic!("expected a panic");
         };
         assert_eq!(format!("{error:#}"), "3 members");
     }

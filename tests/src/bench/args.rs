@@ -1,4 +1,4 @@
-//! The command line of the bench.
+//! The command line of the benchmarks.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,16 +9,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 use super::controller::ControllerBenchArgs;
 use super::sidecar::SidecarBenchArgs;
 
-/// Measures restore, compact and verify against a real etcd, on data a real etcd made.
+/// Measure restore, compact and verify against etcd's own tools, on data of a real etcd
 #[derive(Clone, Debug, Parser)]
 #[command(name = "bench", args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
-    /// Another bench, or a mode the bench starts itself in.
+    /// Another benchmark, or an internal mode.
     #[command(subcommand)]
     pub mode: Option<BenchMode>,
 
-    /// How many times 400 000 keys and 500 000 writes; several sizes are measured one after the
-    /// other
+    /// Sizes of the data, in units of 400 000 keys and 500 000 writes; measured one after the other
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub scale: Vec<u32>,
 
@@ -26,7 +25,7 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "restore,compact,verify")]
     pub parts: Vec<RestorerPart>,
 
-    /// How often each program is run; the median counts
+    /// Runs of each program; the median is reported
     #[arg(long, default_value_t = 3)]
     pub runs: usize,
 
@@ -34,49 +33,49 @@ pub struct BenchArgs {
     #[arg(long, value_name = "REVISIONS", default_value_t = 50_000)]
     pub replay_sample: usize,
 
-    /// Sizes of which every revision is replayed, and the result folded into a snapshot as the peer does
+    /// Sizes for which every revision is replayed and the result compacted, as etcd-backup-restore does
     #[arg(long, value_name = "SCALE", value_delimiter = ',')]
     pub full_replay: Vec<u32>,
 
-    /// Whether files are in memory when a program starts; cold needs the right to drop caches
+    /// State of the page cache when a program starts; cold needs permission to drop caches
     #[arg(long, value_name = "STATE", default_value = "cold")]
     pub page_cache: PageCache,
 
-    /// The program to measure [default: the one beside this program]
+    /// The program to measure [default: mainstay-restorer in the directory of this program]
     #[arg(long, value_name = "FILE", env = "MAINSTAY_RESTORER")]
     pub restorer: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) cache: CacheArgs,
 
-    /// Write the report to this file, too
+    /// Also write the report to this file
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 
-    /// The date the report carries
+    /// Date shown in the report
     #[arg(long, default_value = "not dated")]
     pub date: String,
 }
 
-/// Where data is kept.
+/// The cache of benchmark data.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CacheArgs {
-    /// Where the data is kept between runs, below `bench` [default: ~/.cache/etcd-mainstay]
+    /// Directory in which data is kept between runs, below `bench` [default: ~/.cache/etcd-mainstay]
     #[arg(long, value_name = "DIR", env = "MAINSTAY_CACHE")]
     cache: Option<PathBuf>,
 }
 
-/// Other benches, and modes the bench starts itself in.
+/// Other benchmarks and internal modes.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchMode {
-    /// Measures the sidecar beside a real etcd
+    /// Measure the sidecar with a real etcd
     Sidecar(SidecarBenchArgs),
-    /// Measures the controller with many clusters on a real API server
+    /// Measure the controller with many clusters on a real API server
     Controller(ControllerBenchArgs),
-    /// Runs one command and writes what it cost, as JSON
+    /// Run one command and write its cost as JSON
     #[command(hide = true)]
     Timed {
-        /// Where to write it
+        /// File for the cost
         #[arg(long)]
         report: PathBuf,
         /// The command
@@ -85,7 +84,7 @@ pub enum BenchMode {
     },
 }
 
-/// A program of the restorer that is measured.
+/// A command of the restorer that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RestorerPart {
     /// `restore`; always measured, the others need its result.
@@ -96,17 +95,17 @@ pub enum RestorerPart {
     Verify,
 }
 
-/// What the machine's page cache holds when a measured program starts.
+/// State of the page cache when a measured program starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PageCache {
-    /// Nothing: it is dropped before.
+    /// Dropped before each program.
     Cold,
-    /// Whatever the work before left in it.
+    /// As previous work left it.
     Warm,
 }
 
 impl CacheArgs {
-    /// The directory data is kept in.
+    /// The directory of the data.
     pub(super) fn data_dir(&self) -> anyhow::Result<PathBuf> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let default = || {
@@ -116,7 +115,7 @@ impl CacheArgs {
         };
         let cache = self.cache.clone().or_else(default);
         Ok(cache
-            .context("neither MAINSTAY_CACHE nor HOME is set")?
+            .context("no cache directory: set MAINSTAY_CACHE or HOME")?
             .join("bench"))
     }
 }
@@ -127,11 +126,11 @@ impl BenchArgs {
         if let Some(program) = &self.restorer {
             return Ok(program.clone());
         }
-        let own = std::env::current_exe().context("find this program")?;
+        let own = std::env::current_exe().context("failed to find the path of this program")?;
         let program = own.with_file_name("mainstay-restorer");
         anyhow::ensure!(
             program.exists(),
-            "{} is missing: cargo build --release -p mainstay-restorer",
+            "{} not found; build it with `cargo build --release -p mainstay-restorer`",
             program.display()
         );
         Ok(program)

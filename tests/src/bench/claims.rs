@@ -1,12 +1,12 @@
-//! The targets, and whether the figures meet them.
+//! Compares the figures with the targets.
 
 use super::ScaleResults;
 use super::timed::Cost;
 
-/// A target and what was measured.
+/// A target and its measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TargetResult {
-    /// What was measured: a size, a rate.
+    /// The data set or rate that was measured.
     pub(super) subject: String,
     pub(super) metric: String,
     pub(super) target: String,
@@ -14,14 +14,13 @@ pub(super) struct TargetResult {
     pub(super) is_met: bool,
 }
 
-/// Which side of a ratio is good.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RatioLimit {
     AtLeast(f64),
     AtMost(f64),
 }
 
-/// Every claim the figures allow to check.
+/// Every target that the figures cover.
 pub(super) fn check_targets(results: &[ScaleResults]) -> Vec<TargetResult> {
     let mut claims: Vec<TargetResult> = results.iter().flat_map(targets_of).collect();
     for small in results {
@@ -53,13 +52,13 @@ fn targets_of(results: &ScaleResults) -> Vec<TargetResult> {
     let mut claims = vec![
         ratio_target(
             &data,
-            "restore, faster than replay through etcd (a)",
+            "restore, speed-up over replay through etcd (a)",
             replay.restore_seconds() / ours.seconds,
             RatioLimit::AtLeast(30.0),
         ),
         ratio_target(
             &data,
-            "restore, time against the floor (c)",
+            "restore, time against the lower bound (c)",
             ours.seconds / floor.seconds(),
             RatioLimit::AtMost(1.5),
         ),
@@ -68,9 +67,9 @@ fn targets_of(results: &ScaleResults) -> Vec<TargetResult> {
     if let Some(cost) = compact {
         let ratio = replay.compact_seconds() / cost.seconds;
         let what = if replay.finish_seconds.is_some() {
-            "compact, faster than replay and compaction through etcd"
+            "compact, speed-up over replay and compaction through etcd"
         } else {
-            "compact, faster than replay through etcd (a) alone"
+            "compact, speed-up over replay through etcd (a) alone"
         };
         claims.push(ratio_target(&data, what, ratio, RatioLimit::AtLeast(25.0)));
         claims.extend(peak_memory_target(&data, "compact, peak memory", *cost, 256_000_000));
@@ -83,7 +82,7 @@ fn targets_of(results: &ScaleResults) -> Vec<TargetResult> {
     claims
 }
 
-/// A ratio against its limit.
+/// Compares a ratio with its limit.
 pub(super) fn ratio_target(data: &str, what: &str, ratio: f64, limit: RatioLimit) -> TargetResult {
     let (target, is_met) = match limit {
         RatioLimit::AtLeast(least) => (format!("≥ {least} ×"), ratio >= least),
@@ -102,7 +101,7 @@ fn peak_memory_target(data: &str, what: &str, cost: Cost, most: u64) -> Option<T
     Some(memory_target(data, what, cost.peak_bytes?, most))
 }
 
-/// Memory against its limit.
+/// Compares memory with its limit.
 pub(super) fn memory_target(data: &str, what: &str, measured: u64, most: u64) -> TargetResult {
     TargetResult {
         subject: data.to_owned(),
@@ -113,7 +112,7 @@ pub(super) fn memory_target(data: &str, what: &str, measured: u64, most: u64) ->
     }
 }
 
-/// Bytes as a person reads them: millions.
+/// Rounds up, so that a value just above a limit is not displayed as the limit.
 pub(super) fn format_megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }

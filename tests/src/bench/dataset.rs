@@ -1,8 +1,8 @@
-//! The backup that is measured: made once by a real etcd, kept between runs.
+//! The backup that is measured: created once by a real etcd, kept between runs.
 //!
 //! ```text
-//! <cache>/bench/<scale>-<hash of what it depends on>/
-//!     manifest.json               what etcd said about it; written last
+//! <cache>/bench/<scale>-<hash of its parameters>/
+//!     manifest.json               facts reported by etcd; written last
 //!     bucket/etcd-main/v2/…       one full snapshot and its deltas
 //! ```
 
@@ -20,21 +20,21 @@ use sha2::{Digest, Sha256};
 
 use super::load::{DatasetShape, BenchWriters};
 
-/// The etcd that makes the data and that everything is compared with.
+/// The etcd that creates the data and that everything is compared with.
 pub(super) const ETCD_RELEASE: EtcdRelease = EtcdRelease::V3_5New;
 /// The container of the backup: a directory below the dataset.
 pub(super) const BUCKET: &str = "bucket";
 /// The prefix of the backup.
 pub(super) const PREFIX: &str = "etcd-main";
-/// What the name of data ends with while it is made.
+/// Suffix of a directory whose data is incomplete.
 pub(super) const UNFINISHED_SUFFIX: &str = ".making";
-/// Changes whenever data made before must not be used any more.
+/// Increase it to invalidate existing data.
 const GENERATION: u32 = 1;
 
-/// What the etcd that made the data said.
+/// Facts reported by the etcd that created the data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
-    /// What was asked for.
+    /// Parameters of the data.
     pub(super) shape: DatasetShape,
     /// Version of the etcd.
     pub(super) etcd: String,
@@ -48,12 +48,12 @@ pub(super) struct Manifest {
     pub(super) compacted_hash: ManifestHash,
 }
 
-/// A `HashKV` answer.
+/// A `HashKV` response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ManifestHash {
     /// The hash.
     pub(super) hash: u32,
-    /// The compaction it was computed with.
+    /// The compact revision it was computed with.
     pub(super) compact_revision: Option<i64>,
 }
 
@@ -67,21 +67,21 @@ impl From<KeyValueHash> for ManifestHash {
     }
 }
 
-/// A backup on disk and what is known about it.
+/// A backup on disk and its manifest.
 #[derive(Clone, Debug)]
 pub(super) struct Dataset {
     /// The directory, also the home directory of programs that read the bucket.
     pub(super) dir: PathBuf,
-    /// What etcd said.
+    /// The manifest.
     pub(super) manifest: Manifest,
     /// The full snapshot.
     pub(super) base: PathBuf,
-    /// The deltas in their order.
+    /// The deltas in order.
     pub(super) deltas: Vec<PathBuf>,
 }
 
 impl Dataset {
-    /// The backup of this size, made now if there is none.
+    /// Returns the backup of this size; creates it if it does not exist.
     pub(super) async fn open_or_create(data: &Path, scale: u32) -> anyhow::Result<Self> {
         let shape = DatasetShape::at_scale(scale);
         let etcd = read_etcd_version()?;
@@ -89,27 +89,27 @@ impl Dataset {
         let name = format!("{scale}-{}", &hex::encode(hash)[..12]);
         let home = data.join(&name);
         if !home.join("manifest.json").exists() {
-            eprintln!("bench: making the data of scale {scale}, kept for later runs");
+            eprintln!("bench: creating the data of scale {scale}, kept for later runs");
             let making = data.join(format!("{name}{UNFINISHED_SUFFIX}"));
             remove_dir(&making)?;
-            fs::create_dir_all(&making).context("make a directory for the data")?;
+            fs::create_dir_all(&making).context("failed to create a directory for the data")?;
             create_dataset(&making, shape, etcd).await?;
             remove_dir(&home)?;
-            fs::rename(&making, &home).context("keep the data")?;
+            fs::rename(&making, &home).context("failed to move the data into place")?;
         }
         Self::open(home)
     }
 
     fn open(home: PathBuf) -> anyhow::Result<Self> {
-        let manifest = fs::read(home.join("manifest.json")).context("read the manifest")?;
-        let manifest: Manifest = serde_json::from_slice(&manifest).context("read the manifest")?;
+        let manifest = fs::read(home.join("manifest.json")).context("failed to read the manifest")?;
+        let manifest: Manifest = serde_json::from_slice(&manifest).context("failed to read the manifest")?;
         let folder = home.join(BUCKET).join(PREFIX).join("v2");
         let mut objects = Vec::new();
-        for entry in fs::read_dir(&folder).context("list the backup")? {
-            objects.push(entry.context("list the backup")?.path());
+        for entry in fs::read_dir(&folder).context("failed to list the backup")? {
+            objects.push(entry.context("failed to list the backup")?.path());
         }
-        objects.sort(); // full before deltas, deltas by revision: the names are padded
-        let (base, deltas) = objects.split_first().context("the backup is empty")?;
+        objects.sort(); // names are zero-padded: the full snapshot first, then deltas by revision
+        let (base, deltas) = objects.split_first().context("backup is empty")?;
         ensure!(
             deltas.len() == manifest.shape.deltas,
             "{} deltas",
@@ -123,62 +123,62 @@ impl Dataset {
         })
     }
 
-    /// All objects, the base first.
+    /// All objects, the full snapshot first.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.base)
             .chain(&self.deltas)
             .map(PathBuf::as_path)
     }
 
-    /// Bytes of all objects as they are stored.
+    /// Stored size of all objects in bytes.
     pub(super) fn stored_bytes(&self) -> anyhow::Result<u64> {
         self.objects().map(file_length).sum()
     }
 
-    /// The same bucket in another home, without copying: for programs that add to it.
+    /// Hard-links the bucket into another home, for programs that add objects.
     pub(super) fn link_into(&self, home: &Path) -> anyhow::Result<()> {
         let folder = home.join(BUCKET).join(PREFIX).join("v2");
-        fs::create_dir_all(&folder).context("make a bucket")?;
+        fs::create_dir_all(&folder).context("failed to create a bucket directory")?;
         for object in self.objects() {
-            let name = object.file_name().context("an object has a name")?;
-            fs::hard_link(object, folder.join(name)).context("link an object")?;
+            let name = object.file_name().context("object has no file name")?;
+            fs::hard_link(object, folder.join(name)).context("failed to link an object")?;
         }
         Ok(())
     }
 
-    /// Fails unless this etcd has the history the data was made of.
+    /// Fails unless this etcd has the history of the data.
     pub(super) async fn verify_history(&self, etcd: &EtcdServer, expected: ManifestHash) -> anyhow::Result<()> {
         let last = Revision(self.manifest.last_revision);
         let reached = etcd.revision().await;
         ensure!(
             reached == last,
-            "etcd is at revision {reached}, the source was at {last}"
+            "etcd is at revision {reached}, expected {last}"
         );
         let hash = ManifestHash::from(etcd.hash_kv(last).await);
         ensure!(
             hash == expected,
-            "HashKV is {hash:?}, the source's was {expected:?}"
+            "HashKV is {hash:?}, expected {expected:?}"
         );
         Ok(())
     }
 }
 
-/// Length of a file.
+/// Size of a file in bytes.
 pub(super) fn file_length(path: &Path) -> anyhow::Result<u64> {
     Ok(fs::metadata(path)
-        .with_context(|| format!("look at {}", path.display()))?
+        .with_context(|| format!("failed to read the size of {}", path.display()))?
         .len())
 }
 
-/// Removes a directory that may not be there.
+/// Removes a directory if it exists.
 pub(super) fn remove_dir(path: &Path) -> anyhow::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.with_context(|| format!("remove {}", path.display())),
+        removed => removed.with_context(|| format!("failed to remove {}", path.display())),
     }
 }
 
-/// What every etcd of the bench is started with.
+/// Options of every etcd of the benchmarks.
 pub(super) fn etcd_options(data_dir: &Path) -> EtcdOptions {
     EtcdOptions::new()
         .data_dir(data_dir)
@@ -194,7 +194,7 @@ async fn create_dataset(home: &Path, shape: DatasetShape, version: String) -> an
     writers.fill().await?;
     let seconds = started.elapsed().as_secs_f64();
     eprintln!(
-        "bench: {} keys are written after {seconds:.0} s",
+        "bench: {} keys written after {seconds:.0} s",
         shape.keys
     );
     let mut recorder = Recorder::start(&etcd, &home.join(BUCKET), PREFIX, RecorderCompression::Gzip).await;
@@ -205,17 +205,17 @@ async fn create_dataset(home: &Path, shape: DatasetShape, version: String) -> an
         recorder
             .write_delta(&etcd)
             .await
-            .context("a delta holds something")?;
+            .context("delta has no events")?;
     }
     let last = recorder.last_revision();
     let written = i64::try_from(shape.writes)?;
     ensure!(
         last.0 - base_revision.0 == written,
-        "writes and revisions differ at {last}"
+        "number of writes and revisions differ at {last}"
     );
     let hash = etcd.hash_kv(last).await.into();
     etcd.compact(last).await;
-    // A running etcd remembers the hash it had when it compacted; a new process computes it.
+    // A running etcd returns the hash cached at its compaction; a new process computes it.
     drop((recorder, writers));
     etcd.stop().await;
     etcd.restart().await;
@@ -235,26 +235,26 @@ async fn create_dataset(home: &Path, shape: DatasetShape, version: String) -> an
         compacted_hash,
     };
     let manifest = serde_json::to_vec_pretty(&manifest)?;
-    fs::write(home.join("manifest.json"), manifest).context("write the manifest")?;
+    fs::write(home.join("manifest.json"), manifest).context("failed to write the manifest")?;
     eprintln!(
-        "bench: the data is there after {:.0} s",
+        "bench: data created after {:.0} s",
         started.elapsed().as_secs_f64()
     );
     Ok(())
 }
 
-/// The version of the etcd everything is compared with.
+/// The version of [`ETCD`].
 pub(super) fn read_etcd_version() -> anyhow::Result<String> {
     let told = Command::new(ETCD_RELEASE.directory().join("etcd"))
         .arg("--version")
         .output();
-    let told = told.context("ask etcd for its version")?.stdout;
+    let told = told.context("failed to run etcd --version")?.stdout;
     let told = String::from_utf8_lossy(&told).into_owned();
     let version = told
         .lines()
         .find_map(|line| line.strip_prefix("etcd Version: "));
     Ok(version
-        .context("etcd does not tell its version")?
+        .context("no version in the output of etcd --version")?
         .trim()
         .to_owned())
 }

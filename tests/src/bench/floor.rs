@@ -1,4 +1,4 @@
-//! The least any restore could take: inflate every object once, write the database, sync it.
+//! The lower bound of every restore: inflate every object once, write the database, sync it.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -18,26 +18,26 @@ use super::timed::{Cost, median_cost, settle_disk, time_in_process};
 
 const CHUNK_SIZE: usize = 1 << 20;
 
-/// What the floor is made of.
+/// The parts of the lower bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RestoreFloor {
-    /// Inflating all objects on all cores.
+    /// Cost of inflating all objects on all cores.
     pub(super) inflate: Cost,
-    /// Bytes that come out.
+    /// Inflated size in bytes.
     pub(super) inflated_bytes: u64,
-    /// Writing a file as large as the database, and syncing it.
+    /// Cost of writing and syncing a file of the size of the database.
     pub(super) write: Cost,
-    /// Its size.
+    /// Size of that file in bytes.
     pub(super) written_bytes: u64,
 }
 
 impl RestoreFloor {
-    /// Both parts, one after the other.
+    /// Time of both parts, one after the other.
     pub(super) fn seconds(&self) -> f64 {
         self.inflate.seconds + self.write.seconds
     }
 
-    /// Measures the floor for a database of this size, once.
+    /// Measures the lower bound for a database of this size, once.
     pub(super) fn measure(
         dataset: &Dataset,
         scratch: &Path,
@@ -49,7 +49,7 @@ impl RestoreFloor {
         let path = scratch.join("floor");
         settle_disk(page_cache)?;
         let (write, ()) = time_in_process(|| write_file(&path, database_bytes))?;
-        fs::remove_file(&path).context("remove the file written")?;
+        fs::remove_file(&path).context("failed to remove the written file")?;
         Ok(Self {
             inflate,
             inflated_bytes,
@@ -58,7 +58,7 @@ impl RestoreFloor {
         })
     }
 
-    /// The medians of several.
+    /// The medians of several measurements.
     pub(super) fn median(floors: &[Self]) -> Option<Self> {
         let first = floors.first()?;
         let of = |part: fn(&Self) -> Cost| median_cost(&floors.iter().map(part).collect::<Vec<_>>());
@@ -104,32 +104,32 @@ pub(super) fn inflate(object: &Path, sink: &mut impl Write) -> anyhow::Result<u6
     loop {
         let count = stream
             .read(&mut piece)
-            .with_context(|| format!("read {}", object.display()))?;
+            .with_context(|| format!("failed to read {}", object.display()))?;
         if count == 0 {
             return Ok(bytes);
         }
         sink.write_all(&piece[..count])
-            .context("write what was inflated")?;
+            .context("failed to write the inflated data")?;
         bytes += count as u64;
     }
 }
 
 /// The inflated stream of an object.
 pub(super) fn open_inflated(object: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
-    let file = File::open(object).with_context(|| format!("open {}", object.display()))?;
+    let file = File::open(object).with_context(|| format!("failed to open {}", object.display()))?;
     Ok(open_decoder(&Compression::Gzip, file, NonZeroUsize::MIN)?)
 }
 
-/// Bytes no disk can make smaller, written from start to end, then synced.
+/// Writes incompressible bytes sequentially, then syncs.
 fn write_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     let mut piece = vec![0u8; CHUNK_SIZE];
     StdRng::seed_from_u64(bytes).fill(piece.as_mut_slice());
-    let mut file = File::create(path).context("create the file to write")?;
+    let mut file = File::create(path).context("failed to create a file")?;
     let mut left = bytes;
     while left > 0 {
         let count = usize::try_from(left).unwrap_or(CHUNK_SIZE).min(CHUNK_SIZE);
-        file.write_all(&piece[..count]).context("write a file")?;
+        file.write_all(&piece[..count]).context("failed to write a file")?;
         left -= count as u64;
     }
-    file.sync_data().context("sync a file")
+    file.sync_data().context("failed to sync a file")
 }

@@ -1,8 +1,7 @@
-//! Fills an etcd: every write one revision, many on their way at once.
+//! Fills an etcd with parallel writes, one revision each.
 //!
-//! Writers own disjoint keys, so each knows which of its keys exist and a delete always finds one:
-//! only then it makes a revision. What is written follows from the seed, in which order writers
-//! come through does not.
+//! Writers own disjoint keys, so each can delete a key that exists: a delete without a match creates no revision. The
+//! writes are determined by the seed, their order across writers is not.
 
 use anyhow::Context;
 use etcd_client::KvClient;
@@ -12,28 +11,28 @@ use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-/// Writers at work at the same time; etcd batches what waits together.
+/// Parallel writers; etcd commits waiting requests in batches.
 const WRITERS: usize = 96;
 /// Connections they share.
 const CONNECTIONS: usize = 4;
 /// One write in this many is a delete.
 const DELETE_EVERY: u64 = 10;
 
-/// What the data is.
+/// The parameters of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DatasetShape {
-    /// Keys of the base.
+    /// Number of keys in the full snapshot.
     pub(super) keys: usize,
-    /// Length of a value.
+    /// Size of a value in bytes.
     pub(super) value_bytes: usize,
-    /// Writes after the base, one in ten a delete.
+    /// Number of writes after the full snapshot, one in ten a delete.
     pub(super) writes: usize,
-    /// Objects the writes are recorded in.
+    /// Number of delta objects.
     pub(super) deltas: usize,
 }
 
 impl DatasetShape {
-    /// The size the targets are stated for, times `scale`.
+    /// The size of the targets, multiplied by `scale`.
     pub(super) fn at_scale(scale: u32) -> Self {
         let scale = scale as usize;
         Self {
@@ -61,7 +60,7 @@ struct BenchWriter {
 }
 
 impl BenchWriters {
-    /// Connects.
+    /// Connects the writers.
     pub(super) async fn connect(etcd: &EtcdServer, shape: DatasetShape) -> Self {
         let mut connections = Vec::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
@@ -94,7 +93,7 @@ impl BenchWriters {
         .await
     }
 
-    /// Makes this many writes, each a revision of its own.
+    /// Sends this many writes, each a revision of its own.
     pub(super) async fn write(&mut self, count: usize) -> anyhow::Result<()> {
         self.run_each(|mut writer| async move {
             let share = count / WRITERS + usize::from(writer.index < count % WRITERS);
@@ -133,7 +132,7 @@ impl BenchWriter {
             .kv
             .delete(self.key(slot), None)
             .await
-            .context("delete a key")?;
+            .context("failed to delete a key")?;
         anyhow::ensure!(answer.deleted() == 1, "a delete found no key");
         Ok(())
     }
@@ -145,7 +144,7 @@ impl BenchWriter {
         self.kv
             .put(self.key(slot), value, None)
             .await
-            .context("write a key")?;
+            .context("failed to put a key")?;
         Ok(())
     }
 
@@ -158,13 +157,12 @@ impl BenchWriter {
     }
 }
 
-/// A value of its own for each number.
+/// A distinct value for each number.
 pub(super) fn seeded_value(number: usize, bytes: usize) -> Vec<u8> {
     build_value(number, bytes, &mut StdRng::seed_from_u64(number as u64))
 }
 
-/// Text like that of a Kubernetes object: names that repeat from value to value around hex digits
-/// that do not.
+/// Text like that of a Kubernetes object: repeated names and random hex digits.
 fn build_value(number: usize, bytes: usize, rng: &mut StdRng) -> Vec<u8> {
     let head = format!(
         "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"object-{number:08}\",\

@@ -1,26 +1,26 @@
-//! Facts about the machine, for the reader of a report.
+//! Facts about the machine for the report.
 
 use std::fs;
 use std::num::NonZeroUsize;
 use std::thread;
 
-/// What figures depend on.
+/// The machine that the figures depend on.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
-    /// Processors this program may use.
+    /// CPUs available to this program.
     pub(super) cores: usize,
-    /// What they call themselves.
+    /// CPU model.
     pub(super) processor: String,
     /// Bytes of memory.
     pub(super) memory_bytes: u64,
     /// The kernel.
     pub(super) kernel: String,
-    /// Processes that wanted a processor in the minute before the bench.
+    /// Load average of the minute before the benchmark.
     pub(super) load: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Reads the facts of this machine.
     pub(super) fn detect() -> Self {
         let cpu = read_file("/proc/cpuinfo");
         let memory = read_file("/proc/meminfo");
@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// The version of a kernel, without who built it.
+/// The kernel version without build information.
 fn kernel_release(text: &str) -> String {
     text.trim().split('-').next().unwrap_or_default().to_owned()
 }

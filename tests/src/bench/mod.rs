@@ -1,18 +1,17 @@
-//! Measures the product against a real etcd, on one machine, in one run.
+//! Benchmarks the restorer against etcd's own tools, on one machine, in one run.
 //!
 //! ```text
 //! etcd ─► dataset (kept) ─┬─► ours: restore, verify, compact ─► etcd: the same HashKV?
-//!                         ├─► floor: inflate everything, write and sync the result
+//!                         ├─► floor: lower bound: inflate everything, write and sync the result
 //!                         └─► replay: etcdutl + one transaction per revision
-//!                                         └──────────► ratios ─► table, docs/benchmarks.md
+//!                                         └──────────► ratios ─► table, docs/internals/benchmarks.md
 //! ```
 //!
-//! **Comes in**: sizes, how often, how much to replay. **Goes out**: a report with every figure and
-//! the targets beside the ratios.
+//! Input: sizes, number of runs, number of revisions to replay. Output: a report with every figure, and the targets
+//! next to the ratios.
 //!
-//! **Holds**: what is compared is measured in the same run; a figure that was extrapolated says
-//! so; a missed target is a word in the report, a wrong result is an error. **Does not do**: judge by
-//! time. A slow machine fails nothing.
+//! **Invariants**: compared figures are measured in the same run; extrapolated figures are marked; a missed target is
+//! reported, a wrong result is an error. No time limit fails the benchmark, so a slow machine does not.
 
 mod args;
 mod claims;
@@ -46,10 +45,10 @@ use ours::{RestorerBench, RestoredDir, VerifyCosts};
 use replay::Replay;
 use timed::Cost;
 
-/// What the names of scratch directories start with.
+/// Prefix of the names of scratch directories.
 const WORK_DIR_PREFIX: &str = "work-";
 
-/// Everything measured on one dataset.
+/// All measurements of one dataset.
 #[derive(Clone, Debug)]
 struct ScaleResults {
     scale: u32,
@@ -61,7 +60,7 @@ struct ScaleResults {
     dataset: Dataset,
 }
 
-/// Runs the bench.
+/// Runs the benchmark.
 pub fn main(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.mode {
         Some(BenchMode::Timed { report, command }) => return timed::run_timed(report, command),
@@ -73,7 +72,7 @@ pub fn main(args: &BenchArgs) -> anyhow::Result<()> {
     let data = args.cache.data_dir()?;
     let program = args.find_restorer()?;
     let _lock = lock_data_dir(&data)?;
-    let runtime = Runtime::new().context("start a runtime")?;
+    let runtime = Runtime::new().context("failed to start the async runtime")?;
     let mut results = Vec::new();
     for scale in &args.scale {
         results.push(measure_scale(&runtime, args, *scale, (&data, &program))?);
@@ -82,22 +81,22 @@ pub fn main(args: &BenchArgs) -> anyhow::Result<()> {
     io::stdout()
         .lock()
         .write_all(text.as_bytes())
-        .context("print the report")?;
+        .context("failed to print the report")?;
     if let Some(path) = &args.write {
-        fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+        fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Makes the directory of the data this bench's own: two at once would spoil each other's figures.
-/// What a bench that was killed left there goes.
+/// Locks the data directory: two parallel benchmarks would distort each other's figures. Removes leftovers of a benchmark
+/// that was killed.
 fn lock_data_dir(data: &Path) -> anyhow::Result<File> {
-    fs::create_dir_all(data).context("make the directory of the data")?;
-    let lock = File::create(data.join(".lock")).context("create the lock")?;
+    fs::create_dir_all(data).context("failed to create the data directory")?;
+    let lock = File::create(data.join(".lock")).context("failed to create the lock file")?;
     lock.try_lock()
-        .with_context(|| format!("another bench works in {}", data.display()))?;
-    for entry in fs::read_dir(data).context("list the data")? {
-        let entry = entry.context("list the data")?;
+        .with_context(|| format!("another benchmark is running in {}", data.display()))?;
+    for entry in fs::read_dir(data).context("failed to list the data directory")? {
+        let entry = entry.context("failed to list the data directory")?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with(WORK_DIR_PREFIX) || name.ends_with(dataset::UNFINISHED_SUFFIX) {
@@ -114,9 +113,9 @@ fn measure_scale(
     (data, program): (&Path, &Path),
 ) -> anyhow::Result<ScaleResults> {
     let dataset = runtime.block_on(Dataset::open_or_create(data, scale))?;
-    // Beside the data: on the same disk, and not in a memory file system.
+    // Next to the data: on the same disk, not in a tmpfs.
     let scratch = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(data);
-    let scratch = scratch.context("make a scratch directory")?;
+    let scratch = scratch.context("failed to create a scratch directory")?;
     let (runs, page_cache) = (args.runs.max(1), args.page_cache);
     let bench = RestorerBench {
         restorer: program,
@@ -128,23 +127,23 @@ fn measure_scale(
     let say = |what: &str| eprintln!("bench: scale {scale}: {what}");
     let has = |part: RestorerPart| args.parts.contains(&part);
 
-    say("restore, and the floor in turns with it");
+    say("measuring restore and the lower bound alternately");
     let (restored, floor) = measure_restore(&bench)?;
     say("verify");
     let verified = has(RestorerPart::Verify)
         .then(|| bench.verify(&restored))
         .transpose()?;
-    say("HashKV of the restored directory");
+    say("verifying HashKV of the restored directory");
     let expected = dataset.manifest.hash;
     runtime
         .block_on(bench.verify_hash(&restored.data_dir, expected))
-        .context("the restored etcd")?;
+        .context("restored etcd")?;
     dataset::remove_dir(&restored.data_dir)?;
     say("compact");
     let compact = has(RestorerPart::Compact)
         .then(|| runtime.block_on(bench.compact()))
         .transpose()?;
-    say("replay through etcd");
+    say("measuring the replay through etcd");
     let most = if args.full_replay.contains(&scale) {
         usize::MAX
     } else {
@@ -167,7 +166,7 @@ fn measure_scale(
     })
 }
 
-/// What is compared closely is measured in turns: on a shared machine neighbouring minutes are alike.
+/// Compared programs are measured alternately, because the load of a shared machine varies slowly.
 fn measure_restore(bench: &RestorerBench<'_>) -> anyhow::Result<(RestoredDir, RestoreFloor)> {
     let mut floors = Vec::with_capacity(bench.runs);
     let mut costs = Vec::with_capacity(bench.runs);
@@ -185,7 +184,7 @@ fn measure_restore(bench: &RestorerBench<'_>) -> anyhow::Result<(RestoredDir, Re
         if floors.len() < bench.runs {
             continue;
         }
-        let floor = RestoreFloor::median(&floors).context("no run")?;
+        let floor = RestoreFloor::median(&floors).context("no measured run")?;
         let cost = timed::median_cost(&costs);
         return Ok((RestoredDir { cost, ..restored }, floor));
     }
@@ -206,7 +205,7 @@ mod tests {
         assert!(!data.path().join("4-abc.making").exists());
         assert!(data.path().join("1-abc/bucket").exists());
         let refused = lock_data_dir(data.path()).unwrap_err();
-        assert!(refused.to_string().contains("another bench"), "{refused}");
+        assert!(refused.to_string().contains("another benchmark"), "{refused}");
         drop(first);
         lock_data_dir(data.path()).unwrap();
     }

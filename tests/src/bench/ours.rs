@@ -1,6 +1,6 @@
-//! The product, measured as a user runs it: a process that reads a bucket of provider `Local`.
+//! Measures the restorer as a user runs it: a process that reads a bucket of provider `Local`.
 //!
-//! What it made is given to a real etcd, and must have the `HashKV` of the etcd that was backed up.
+//! A real etcd starts on the result and must report the `HashKV` of the source.
 
 use std::path::{Path, PathBuf};
 
@@ -12,29 +12,29 @@ use super::claims::format_megabytes;
 use super::dataset::{BUCKET, Dataset, ETCD_RELEASE, ManifestHash, PREFIX, file_length, etcd_options, remove_dir};
 use super::timed::{Cost, TimedProgram, median_cost};
 
-/// The program measured, where it works, and how often.
+/// The measured program and its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct RestorerBench<'a> {
     /// The program.
     pub(super) restorer: &'a Path,
     /// The backup.
     pub(super) dataset: &'a Dataset,
-    /// A directory for everything that is made.
+    /// A directory for all results.
     pub(super) scratch: &'a Path,
-    /// Runs of each program.
+    /// Number of runs of each program.
     pub(super) runs: usize,
-    /// What the page cache holds before each.
+    /// State of the page cache before each run.
     pub(super) page_cache: PageCache,
 }
 
-/// A directory the product restored.
+/// A restored data directory.
 #[derive(Clone, Debug)]
 pub(super) struct RestoredDir {
-    /// What it cost.
+    /// Cost of the restore.
     pub(super) cost: Cost,
-    /// Where it is.
+    /// Path of the directory.
     pub(super) data_dir: PathBuf,
-    /// Bytes of its database.
+    /// Size of its database in bytes.
     pub(super) database_bytes: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct VerifyCosts {
 }
 
 impl RestorerBench<'_> {
-    /// Measures `restore` once, and keeps what it made.
+    /// Measures `restore` once and keeps the result.
     pub(super) fn restore(&self) -> anyhow::Result<RestoredDir> {
         let data_dir = self.scratch.join("restored");
         remove_dir(&data_dir)?;
@@ -61,7 +61,7 @@ impl RestorerBench<'_> {
         })
     }
 
-    /// Measures `compact`, and fails unless what it made restores to the history it should.
+    /// Measures `compact`, and fails unless the result restores to the expected history.
     pub(super) async fn compact(&self) -> anyhow::Result<Cost> {
         let home = self.scratch.join("compacted");
         let program = self
@@ -78,13 +78,13 @@ impl RestorerBench<'_> {
             .run(PageCache::Warm)?;
         self.verify_hash(&data_dir, self.dataset.manifest.compacted_hash)
             .await
-            .context("the compacted backup")?;
+            .context("compacted backup")?;
         remove_dir(&data_dir)?;
         remove_dir(&home)?;
         Ok(median_cost(&costs))
     }
 
-    /// Measures `verify` of a restored directory no etcd has touched yet.
+    /// Measures `verify` of a restored directory on which no etcd has run yet.
     pub(super) fn verify(&self, restored: &RestoredDir) -> anyhow::Result<VerifyCosts> {
         let ours = TimedProgram::new(self.restorer, self.scratch)
             .args(["verify", "--output", "json"])
@@ -127,7 +127,7 @@ impl RestorerBench<'_> {
     }
 }
 
-/// Where the database is below a data directory.
+/// Path of the database in a data directory.
 fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("member/snap/db")
 }

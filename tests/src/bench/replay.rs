@@ -1,14 +1,13 @@
-//! The baseline: the same backup, restored as the peer does it, through a running etcd.
+//! The baseline: the same backup, restored through a running etcd, as etcd-backup-restore does.
 //!
 //! ```text
 //! base ─ inflate ─► file ─ etcdutl snapshot restore ─► directory ─► etcd ◄─ one transaction
 //!                                                                             per revision
 //! ```
 //!
-//! etcd does not sync, as in the peer, and the transactions are sent one after the other, each when
-//! the one before is answered. Deltas are inflated and parsed in between, as in the peer, by the
-//! product's own fast code. The peer's checks and its compactions on the way are left out: the
-//! baseline is, if anything, too fast.
+//! As in etcd-backup-restore, etcd does not sync, transactions are sent one after the other, and deltas are inflated and
+//! parsed in between, but by this project's faster code. The checks and the periodic compactions of etcd-backup-restore
+//! are omitted, so the baseline is rather too fast.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,32 +25,32 @@ use super::dataset::{Dataset, ETCD_RELEASE, etcd_options, remove_dir};
 use super::floor;
 use super::timed::{Cost, TimedProgram, median_cost, settle_disk};
 
-/// What the baseline took, step by step.
+/// The times of the baseline's steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
     /// Seconds to inflate the base into a file.
     pub(super) inflate_seconds: f64,
-    /// What `etcdutl snapshot restore` of that file cost.
+    /// Cost of `etcdutl snapshot restore` of that file.
     pub(super) etcdutl: Cost,
-    /// Seconds until etcd served the result.
+    /// Seconds until etcd served the restored data.
     pub(super) start_seconds: f64,
-    /// Revisions sent.
+    /// Number of revisions sent.
     pub(super) revisions_sent: usize,
-    /// Seconds it took to send them.
+    /// Seconds to send them.
     pub(super) send_seconds: f64,
-    /// Revisions there are.
+    /// Number of revisions in the deltas.
     pub(super) revisions: usize,
-    /// Seconds to compact, defragment and save the result, when all revisions were sent.
+    /// Seconds to compact, defragment and save the result; `None` unless all revisions were sent.
     pub(super) finish_seconds: Option<f64>,
 }
 
 impl Replay {
-    /// Whether the time of some revisions is a guess.
+    /// Whether the time is extrapolated.
     pub(super) fn is_extrapolated(&self) -> bool {
         self.revisions_sent < self.revisions
     }
 
-    /// Seconds for all revisions, in proportion to those sent.
+    /// Seconds for all revisions, extrapolated from those sent.
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     pub(super) fn all_revisions_seconds(&self) -> f64 {
         self.send_seconds * self.revisions as f64 / self.revisions_sent.max(1) as f64
@@ -63,7 +62,7 @@ impl Replay {
         base + self.start_seconds + self.all_revisions_seconds()
     }
 
-    /// Seconds of a compaction; without the last steps when they were not measured.
+    /// Seconds of a compaction; without the last steps if they were not measured.
     pub(super) fn compact_seconds(&self) -> f64 {
         self.restore_seconds() + self.finish_seconds.unwrap_or(0.0)
     }
@@ -81,7 +80,7 @@ pub(super) async fn measure(
     settle_disk(page_cache)?;
     let inflate_seconds = inflate_base(&dataset.base, &snapshot)?;
     let etcdutl = restore_base(&snapshot, &data_dir, runs, page_cache)?;
-    fs::remove_file(&snapshot).context("remove the inflated base")?;
+    fs::remove_file(&snapshot).context("failed to remove the inflated full snapshot")?;
     let started = Instant::now();
     let etcd = EtcdServer::start(ETCD_RELEASE, etcd_options(&data_dir)).await;
     let start_seconds = started.elapsed().as_secs_f64();
@@ -89,7 +88,7 @@ pub(super) async fn measure(
     let base = Revision(dataset.manifest.base_revision);
     ensure!(
         reached == base,
-        "the base restored is at {reached}, the source was at {base}"
+        "the restored full snapshot is at revision {reached}, expected {base}"
     );
     let started = Instant::now();
     let revisions_sent = replay_deltas(&dataset.deltas, &etcd, most).await?;
@@ -106,7 +105,7 @@ pub(super) async fn measure(
         dataset
             .verify_history(&etcd, dataset.manifest.hash)
             .await
-            .context("the replayed etcd")?;
+            .context("replayed etcd")?;
         replay.finish_seconds = Some(compact_and_save(dataset, &etcd, scratch).await?);
     }
     drop(etcd);
@@ -116,7 +115,7 @@ pub(super) async fn measure(
 
 fn inflate_base(base: &Path, snapshot: &Path) -> anyhow::Result<f64> {
     let started = Instant::now();
-    let mut file = File::create(snapshot).context("create a file for the base")?;
+    let mut file = File::create(snapshot).context("failed to create a file for the full snapshot")?;
     floor::inflate(base, &mut file)?;
     Ok(started.elapsed().as_secs_f64())
 }
@@ -138,7 +137,7 @@ fn restore_base(
     Ok(median_cost(&costs))
 }
 
-/// One transaction per revision, in order; returns how many.
+/// Sends one transaction per revision, in order; returns their number.
 async fn replay_deltas(deltas: &[PathBuf], etcd: &EtcdServer, most: usize) -> anyhow::Result<usize> {
     let mut kv = etcd.client().await.kv_client();
     let mut sent = 0;
@@ -146,7 +145,7 @@ async fn replay_deltas(deltas: &[PathBuf], etcd: &EtcdServer, most: usize) -> an
         let mut reader = DeltaReader::new(floor::open_inflated(delta)?);
         let mut operations = Vec::new();
         let mut at = Revision(0);
-        // Reading blocks this task: the peer does one thing after the other, too.
+        // Reading blocks this task: etcd-backup-restore is sequential as well.
         while let Some(event) = reader.next_event()? {
             let is_next = event.mod_revision != at;
             let revision = std::mem::replace(&mut at, event.mod_revision);
@@ -180,19 +179,19 @@ async fn commit_revision(
     operations: Vec<TxnOp>,
 ) -> anyhow::Result<()> {
     let answer = kv.txn(Txn::new().and_then(operations)).await;
-    let answer = answer.with_context(|| format!("replay revision {revision}"))?;
+    let answer = answer.with_context(|| format!("failed to replay revision {revision}"))?;
     let made = answer
         .header()
-        .context("an answer without a header")?
+        .context("response has no header")?
         .revision();
     ensure!(
         made == revision.0,
-        "replaying revision {revision} made revision {made}"
+        "replaying revision {revision} resulted in revision {made}"
     );
     Ok(())
 }
 
-/// What the peer's compaction does after its restore.
+/// The steps of etcd-backup-restore's compaction after its restore.
 async fn compact_and_save(dataset: &Dataset, etcd: &EtcdServer, scratch: &Path) -> anyhow::Result<f64> {
     let started = Instant::now();
     etcd.compact(Revision(dataset.manifest.last_revision)).await;
@@ -200,9 +199,9 @@ async fn compact_and_save(dataset: &Dataset, etcd: &EtcdServer, scratch: &Path) 
         .await
         .defragment()
         .await
-        .context("defragment the replayed etcd")?;
+        .context("failed to defragment the replayed etcd")?;
     let bucket = scratch.join("folded");
-    drop(Recorder::start(etcd, &bucket, "folded", RecorderCompression::Gzip).await);
+    drop(Recorder::start(etcd, &bucket, "compacted", RecorderCompression::Gzip).await);
     let seconds = started.elapsed().as_secs_f64();
     remove_dir(&bucket)?;
     Ok(seconds)

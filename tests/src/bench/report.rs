@@ -1,4 +1,4 @@
-//! The report, a page of Markdown that reads well on a terminal, too.
+//! Renders the report of the restorer's benchmark as Markdown, which is also printed to the terminal.
 
 use std::fmt::Write;
 
@@ -12,34 +12,29 @@ use super::{Replay, ScaleResults};
 const METHOD: &str = "\
 ## What is measured
 
-The data is made by a real etcd: every key is written once, a full snapshot is taken, then the keys
-are written again in random order, one write in ten a delete, each write a revision of its own. A
-watch records those writes in the peer's format. Keys and values look like Kubernetes objects: JSON
-whose names repeat around hex digits that do not. Every object is one gzip member of level 6, as the
-peer writes it.
+A real etcd creates the data: every key is written once, a full snapshot is taken, then the keys are written again in random order. One write in ten is a
+delete, and each write is a revision of its own. A watch records these writes in the format of etcd-backup-restore. Keys and values look like Kubernetes
+objects: JSON with repeated names and random hex digits. Every object is one gzip member of level 6, as etcd-backup-restore writes it.
 
-* **restore** and **compact** are `mainstay-restorer` as a user runs it, a process that reads a bucket of
-  provider `Local` and syncs what it writes. What they made is given to the etcd that made the data, and
-  must have the HashKV of the source; the bench fails if it does not.
-* **(a) replay** is the peer's way: inflate the base, `etcdutl snapshot restore`, start an etcd that does
-  not sync, send one transaction per revision, each when the one before is answered.
-* **(b)** is `etcdutl snapshot restore` of the inflated base alone.
-* **(c) the floor** is what no restore can avoid: inflating every object once, with a thread per core
-  and the product's decoder, plus writing and syncing a file as large as the restored database.
-* **verify** checks the restored directory, `etcdutl snapshot status` the database inside it.
+- **restore** and **compact** run `mainstay-restorer` as a user does. It reads a bucket of the provider `Local` and syncs what it writes. The etcd that created the
+  data starts on the result and must report the HashKV of the source; otherwise the benchmark fails.
+- **(a) replay** is the method of etcd-backup-restore: inflate the full snapshot, `etcdutl snapshot restore`, start an etcd without fsync, and send one transaction per
+  revision, one after the other.
+- **(b)** is `etcdutl snapshot restore` of the inflated full snapshot alone.
+- **(c) lower bound** is what every restore has to do: inflate every object once with one thread per core, and write and sync a file of the size of the restored
+  database.
+- **verify** checks the restored directory, `etcdutl snapshot status` the database in it.
 
-Times are wall time, memory is the largest resident set the kernel saw, files mapped into memory included. 1 MB is
-1 000 000 bytes.
+Times are wall time. Memory is the maximum resident set, including mapped files. 1 MB is 1 000 000 bytes.
 ";
 
-/// The whole page.
 pub(super) fn render(
     args: &BenchArgs,
     machine: &Machine,
     results: &[ScaleResults],
 ) -> anyhow::Result<String> {
     let mut page =
-        String::from("# Benchmarks\n\nWritten by `make bench`; ratios are of one run.\n\n");
+        String::from("# Benchmarks of the restorer\n\n`make bench` writes this page. It compares the restorer with etcd's own tools. Ratios are of one run.\n\n");
     write_facts(&mut page, args, machine, results)?;
     page.push_str("\n## Targets\n\n");
     write_targets(&mut page, &claims::check_targets(results))?;
@@ -81,13 +76,13 @@ fn write_facts(
     writeln!(page, "| page cache | {page_cache} |")?;
     writeln!(
         page,
-        "| runs | {}, the median counts; of memory the most |",
+        "| runs | {}; median of times, maximum of memory |",
         args.runs
     )?;
     Ok(())
 }
 
-/// What figures depend on.
+/// The machine the figures depend on.
 pub(super) fn write_machine(page: &mut String, machine: &Machine) -> anyhow::Result<()> {
     writeln!(
         page,
@@ -100,11 +95,11 @@ pub(super) fn write_machine(page: &mut String, machine: &Machine) -> anyhow::Res
     Ok(())
 }
 
-/// Every target beside what was measured.
+/// A table of targets and measured values.
 pub(super) fn write_targets(page: &mut String, claims: &[TargetResult]) -> anyhow::Result<()> {
     writeln!(
         page,
-        "| data | | to reach | measured | |\n| --- | --- | --- | --- | --- |"
+        "| data | | target | measured | |\n| --- | --- | --- | --- | --- |"
     )?;
     for claim in claims {
         let verdict = if claim.is_met { "PASS" } else { "miss" };
@@ -133,8 +128,7 @@ fn write_extrapolations(page: &mut String, results: &[ScaleResults]) -> anyhow::
         } = one.replay;
         writeln!(
             page,
-            "\nThe replay (a) at {}× is extrapolated: {revisions_sent} of {revisions} revisions were \
-             sent, the rest is taken to need as long each.",
+            "\nThe replay (a) at {}× is extrapolated from {revisions_sent} of {revisions} revisions.",
             one.scale
         )?;
     }
@@ -169,11 +163,11 @@ fn write_figures(page: &mut String, one: &ScaleResults) -> anyhow::Result<()> {
     write_baselines(page, one)
 }
 
-/// What measured programs are told in.
+/// The header of a table of measured programs.
 pub(super) fn write_table_head(page: &mut String) -> anyhow::Result<()> {
     writeln!(
         page,
-        "| | time | processor time | peak memory |\n| --- | --- | --- | --- |"
+        "| | time | CPU time | peak memory |\n| --- | --- | --- | --- |"
     )?;
     Ok(())
 }
@@ -186,10 +180,10 @@ fn write_baselines(page: &mut String, one: &ScaleResults) -> anyhow::Result<()> 
         "(a) a transaction per revision"
     };
     let restore = "(a), (b) `etcdutl snapshot restore` of the base";
-    let fold = "behind (a): compact, defragment, save and compress";
+    let fold = "after (a): compact, defragment, save and compress";
     write_row(
         page,
-        "(a) replay through etcd, in all",
+        "(a) replay through etcd, total",
         replay.restore_seconds(),
     )?;
     write_row(
@@ -203,12 +197,12 @@ fn write_baselines(page: &mut String, one: &ScaleResults) -> anyhow::Result<()> 
     if let Some(seconds) = replay.finish_seconds {
         write_row(page, fold, seconds)?;
     }
-    write_row(page, "(c) the floor, in all", one.floor.seconds())?;
+    write_row(page, "(c) lower bound, total", one.floor.seconds())?;
     write_row(page, "(c) inflating every object", one.floor.inflate)?;
     write_row(page, "(c) writing and syncing", one.floor.write)
 }
 
-/// What is known about a figure: its time at least.
+/// A measurement; CPU time and memory are absent where only the time was taken.
 pub(super) struct Figure {
     seconds: f64,
     cpu_seconds: Option<f64>,
@@ -235,7 +229,7 @@ impl From<Cost> for Figure {
     }
 }
 
-/// One measured program.
+/// The table row of one measured program.
 pub(super) fn write_row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
     let Figure {
         seconds,

@@ -1,8 +1,8 @@
-//! Runs a program and tells what it cost: wall time, processor time, the most memory it held.
+//! Runs a program and measures its cost: wall time, CPU time, peak memory.
 //!
-//! The bench starts itself as a small process in between, which has exactly one child. Then what
-//! the kernel tells of ended children is about that one, and the memory of the bench itself,
-//! which a child shares until it has become another program, is not counted.
+//! The benchmark starts itself as a small intermediate process with exactly one child. The kernel's resource usage of
+//! ended children then covers only that child, and the memory of the benchmark, which a forked child shares until exec, is
+//! not counted.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -17,18 +17,18 @@ use serde::{Deserialize, Serialize};
 
 use super::args::PageCache;
 
-/// What one run cost.
+/// The cost of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Cost {
-    /// From start to end.
+    /// Wall time in seconds.
     pub(super) seconds: f64,
-    /// On all processors, in the program and in the kernel for it.
+    /// User and system CPU time on all cores, in seconds.
     pub(super) cpu_seconds: f64,
-    /// The largest resident set, where it is known.
+    /// Maximum resident set in bytes; `None` if unknown.
     pub(super) peak_bytes: Option<u64>,
 }
 
-/// A program with its arguments and its home.
+/// A program with its arguments and home directory.
 #[derive(Clone, Debug)]
 pub(super) struct TimedProgram {
     command: Vec<OsString>,
@@ -36,7 +36,7 @@ pub(super) struct TimedProgram {
 }
 
 impl TimedProgram {
-    /// A program without arguments yet.
+    /// A program without arguments.
     pub(super) fn new(path: &Path, home: &Path) -> Self {
         Self {
             command: vec![path.into()],
@@ -58,11 +58,11 @@ impl TimedProgram {
         self.args([OsStr::new(flag), value.as_os_str()])
     }
 
-    /// Runs it once; also returns what it wrote to standard output.
+    /// Runs the program once; also returns its stdout.
     pub(super) fn run(&self, page_cache: PageCache) -> anyhow::Result<(Cost, String)> {
         settle_disk(page_cache)?;
-        let report = tempfile::NamedTempFile::new().context("make a temporary file")?;
-        let own = std::env::current_exe().context("find this program")?;
+        let report = tempfile::NamedTempFile::new().context("failed to create a temporary file")?;
+        let own = std::env::current_exe().context("failed to find the path of this program")?;
         let output = Command::new(own)
             .env_clear()
             .env("HOME", &self.home)
@@ -72,17 +72,17 @@ impl TimedProgram {
             .arg("--")
             .args(&self.command)
             .output()
-            .with_context(|| format!("run {}", self.command_line()))?;
+            .with_context(|| format!("failed to run {}", self.command_line()))?;
         self.expect_success(&output)?;
-        let cost = fs::read(report.path()).context("read what a run cost")?;
-        let cost = serde_json::from_slice(&cost).context("read what a run cost")?;
+        let cost = fs::read(report.path()).context("failed to read the cost of a run")?;
+        let cost = serde_json::from_slice(&cost).context("failed to read the cost of a run")?;
         Ok((cost, String::from_utf8_lossy(&output.stdout).into_owned()))
     }
 
     fn expect_success(&self, output: &Output) -> anyhow::Result<()> {
         ensure!(
             output.status.success(),
-            "{} ended with {}:\n{}{}",
+            "{} exited with {}:\n{}{}",
             self.command_line(),
             output.status,
             String::from_utf8_lossy(&output.stdout),
@@ -99,40 +99,40 @@ impl TimedProgram {
     }
 }
 
-/// Lets what earlier work wrote reach the disk, and drops what is cached if asked to.
+/// Syncs dirty pages of earlier work, and drops the page cache for [`PageCache::Cold`].
 pub(super) fn settle_disk(page_cache: PageCache) -> anyhow::Result<()> {
     rustix::fs::sync();
     match page_cache {
         PageCache::Warm => Ok(()),
         PageCache::Cold => fs::write("/proc/sys/vm/drop_caches", "1\n")
-            .context("drop the page cache; without the right to, use --page-cache warm"),
+            .context("failed to drop the page cache; without permission, use --page-cache warm"),
     }
 }
 
-/// The mode the bench starts itself in: runs `command` and writes its cost to `report`.
+/// The internal mode: runs `command` and writes its cost to `report`.
 pub(super) fn run_timed(report: &Path, command: &[OsString]) -> anyhow::Result<()> {
-    let (program, arguments) = command.split_first().context("no command")?;
+    let (program, arguments) = command.split_first().context("no command given")?;
     let started = Instant::now();
     let status = Command::new(program)
         .args(arguments)
         .status()
-        .with_context(|| format!("start {}", program.display()))?;
+        .with_context(|| format!("failed to start {}", program.display()))?;
     let seconds = started.elapsed().as_secs_f64();
-    ensure!(status.success(), "ended with {status}");
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("ask what the child used")?;
-    let kibibytes = u64::try_from(usage.max_rss()).context("a resident set is not negative")?;
+    ensure!(status.success(), "exited with {status}");
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("failed to read the resource usage of the child")?;
+    let kibibytes = u64::try_from(usage.max_rss()).context("resident set is negative")?;
     let cost = Cost {
         seconds,
         cpu_seconds: cpu_time(&usage).as_secs_f64(),
         peak_bytes: Some(kibibytes * 1024),
     };
-    fs::write(report, serde_json::to_vec(&cost)?).context("write what the child used")
+    fs::write(report, serde_json::to_vec(&cost)?).context("failed to write the cost of the run")
 }
 
-/// What a piece of this program's own work costs; its memory is not told.
+/// Measures work of this program itself, without memory.
 pub(super) fn time_in_process<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(Cost, T)> {
     let used = || -> anyhow::Result<Duration> {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).context("ask what this program used")?;
+        let usage = getrusage(UsageWho::RUSAGE_SELF).context("failed to read the resource usage of this program")?;
         Ok(cpu_time(&usage))
     };
     let before = used()?;
@@ -158,7 +158,7 @@ fn to_duration(time: TimeVal) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// The cost of several runs: the median of each figure, memory the largest of all.
+/// The cost of several runs: the median of times, the maximum of memory.
 pub(super) fn median_cost(costs: &[Cost]) -> Cost {
     Cost {
         seconds: median_of(costs.iter().map(|cost| cost.seconds)),
@@ -167,7 +167,7 @@ pub(super) fn median_cost(costs: &[Cost]) -> Cost {
     }
 }
 
-/// The value in the middle, the lower of two.
+/// The median; the lower of the two middle values for an even number.
 fn median_of(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -188,21 +188,21 @@ mod tests {
             cpu_seconds: seconds,
             peak_bytes,
         };
-        let told = median_cost(&[cost(3.0, Some(10)), cost(1.0, Some(30)), cost(2.0, None)]);
-        assert_eq!(told, cost(2.0, Some(30)));
+        let result = median_cost(&[cost(3.0, Some(10)), cost(1.0, Some(30)), cost(2.0, None)]);
+        assert_eq!(result, cost(2.0, Some(30)));
     }
 
     #[test]
     fn a_command_that_fails_has_no_cost() {
         let report = tempfile::NamedTempFile::new().unwrap();
         let error = run_timed(report.path(), &["false".into()]).unwrap_err();
-        assert!(error.to_string().contains("ended with"), "{error}");
+        assert!(error.to_string().contains("exited with"), "{error}");
     }
 
     #[test]
     fn the_memory_of_the_child_is_told() {
         let report = tempfile::NamedTempFile::new().unwrap();
-        // dd holds one block of the size asked for.
+        // dd allocates one block of the given size.
         let command = [
             "dd",
             "if=/dev/zero",

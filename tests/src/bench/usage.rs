@@ -1,30 +1,30 @@
-//! What a running process has used so far, as the kernel tells it.
+//! Reads the resource usage of a running process from `/proc`.
 
 use std::fs;
 
 use anyhow::Context;
 
-/// Ticks of processor time in a second; Linux tells user space 100 on every architecture.
+/// Ticks of CPU time per second; Linux reports 100 to user space on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Processor time, in the program and in the kernel for it, in seconds.
+/// User and system CPU time in seconds.
 pub(super) fn cpu_seconds(process: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{process}/stat");
-    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    parse_cpu_seconds(&text).with_context(|| format!("{path} has another form"))
+    let text = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+    parse_cpu_seconds(&text).with_context(|| format!("unexpected format of {path}"))
 }
 
-/// The largest resident set it has had, in bytes.
+/// Maximum resident set in bytes.
 pub(super) fn peak_bytes(process: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{process}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    parse_peak_bytes(&text).with_context(|| format!("{path} has another form"))
+    let text = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+    parse_peak_bytes(&text).with_context(|| format!("unexpected format of {path}"))
 }
 
-/// Fields 14 and 15; the second, the name, may hold blanks and is in brackets.
+/// Fields 14 and 15. The second field, the name in parentheses, may contain blanks.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "ticks of minutes, not of centuries"
+    reason = "ticks of minutes fit"
 )]
 fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     let (_, behind_name) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! Measures the restorer against a real etcd, see [`mainstay_tests::bench`].
+//! Runs the benchmarks, see [`mainstay_tests::bench`].
 
 use clap::Parser;
 use mainstay_tests::bench::{self, BenchArgs};

@@ -1,6 +1,6 @@
-//! `cluster`: a real Kubernetes cluster on this machine, up or down.
+//! `cluster`: starts and deletes a Kubernetes cluster on this machine.
 //!
-//! `make cluster-up` and `make cluster-down` call it.
+//! Called by `make cluster-up` and `make cluster-down`.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use mainstay_tests::cluster::{
     up, cluster_source,
 };
 
-/// All tests, and those that need no hand on the node, as filters of nextest.
+/// nextest filters: all tests, and those that need no access to the node.
 const ALL_TESTS: &str = "all()";
 const TESTS_WITHOUT_NODE: &str = "not test(/^cluster::node::/)";
 
-/// A real Kubernetes cluster on this machine.
+/// Manages a Kubernetes cluster on this machine for tests and demos
 #[derive(Parser)]
 struct ClusterCliArgs {
-    /// Where it keeps its files; a directory of its own.
+    /// Directory of the cluster's files; it must not contain anything else
     #[arg(long, env = "MAINSTAY_CLUSTER")]
     home: Option<PathBuf>,
     #[command(subcommand)]
@@ -32,33 +32,33 @@ struct ClusterCliArgs {
 
 #[derive(Subcommand)]
 enum ClusterCommand {
-    /// Brings a cluster up, after removing what an earlier one left.
+    /// Start a cluster, after deleting a previous one
     Up {
-        /// The directory our programs are built in; those found there become images.
+        /// Directory of the built programs, which become images [default: the directory of this program]
         #[arg(long)]
         programs: Option<PathBuf>,
     },
-    /// Ends the cluster and removes everything it made.
+    /// Delete the cluster and everything it created
     Down,
-    /// Imports our programs into the running cluster, as they are built now.
+    /// Import the built programs as images into the running cluster
     Load {
-        /// The directory they are built in.
+        /// Directory of the built programs [default: the directory of this program]
         #[arg(long)]
         programs: Option<PathBuf>,
     },
-    /// Installs the controller into the cluster with its chart.
+    /// Install the controller with its Helm chart
     Install,
-    /// Prints which tests can run on the cluster, as a filter of nextest.
+    /// Print the nextest filter of the tests that can run on the cluster
     Filter,
-    /// Writes how long all recoveries took that the tests of this machine have seen.
+    /// Write the recovery times measured by the tests of this machine into a page
     Report {
-        /// The page with a place for it.
+        /// The Markdown page; it must contain the markers of the table
         page: PathBuf,
     },
-    /// What `up` starts as the first process of the cluster.
+    /// The first process of the cluster, started by `up`
     #[command(hide = true)]
     Init,
-    /// What that process starts for names and volumes.
+    /// DNS server and volume provisioner of the cluster, started by `init`
     #[command(hide = true)]
     Attend,
 }
@@ -68,7 +68,7 @@ async fn main() -> ExitCode {
     match run(ClusterCliArgs::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            writeln!(io::stderr(), "cluster: failed: {error:#}").ok(); // as in `say`
+            writeln!(io::stderr(), "cluster: failed: {error:#}").ok(); // stderr may be closed
             ExitCode::FAILURE
         }
     }
@@ -77,7 +77,7 @@ async fn main() -> ExitCode {
 async fn run(ClusterCliArgs { home, verb }: ClusterCliArgs) -> anyhow::Result<()> {
     let home = match home {
         Some(path) => {
-            ClusterHome::new(&std::path::absolute(path).context("find the directory of the cluster")?)
+            ClusterHome::new(&std::path::absolute(path).context("failed to resolve the directory of the cluster")?)
         }
         None => ClusterHome::from_env()?,
     };
@@ -95,11 +95,11 @@ async fn run(ClusterCliArgs { home, verb }: ClusterCliArgs) -> anyhow::Result<()
                 ClusterSource::Local => ALL_TESTS,
                 ClusterSource::External(_) => TESTS_WITHOUT_NODE,
             };
-            writeln!(io::stdout(), "{filter}").context("print the filter")
+            writeln!(io::stdout(), "{filter}").context("failed to print the filter")
         }
         ClusterCommand::Report { page } => {
             let written = timeline::render_report(&timeline::timelines_dir()?, &page)?;
-            std::fs::write(&page, written).context("write the page")
+            std::fs::write(&page, written).with_context(|| format!("failed to write {}", page.display()))
         }
         ClusterCommand::Init => match run_init(&home).await? {},
         ClusterCommand::Attend => match run_node_services(&home).await? {},
@@ -112,14 +112,14 @@ async fn bring_up(home: &ClusterHome, programs: Option<PathBuf>) -> anyhow::Resu
         let named = kubeconfig.display();
         log_progress(
             start,
-            &format!("KUBECONFIG names a cluster, which is used: {named}"),
+            &format!("using the cluster of KUBECONFIG={named}"),
         );
-        log_progress(start, "tests that need a hand on its node are left out");
+        log_progress(start, "tests that need access to the node are skipped");
         return Ok(());
     }
     let ours = image::build_program_images(&program_dir(programs)?).await?;
     let brought = up(home, &Programs::find()?, ours, &|line| log_progress(start, line)).await;
-    brought.with_context(|| format!("bring a cluster up in {}", home.path().display()))?;
+    brought.with_context(|| format!("failed to start a cluster in {}", home.path().display()))?;
     log_progress(
         start,
         &format!("ready: export KUBECONFIG={}", home.kubeconfig().display()),
@@ -133,12 +133,12 @@ async fn take_down(home: &ClusterHome) -> anyhow::Result<()> {
         let named = kubeconfig.display();
         log_progress(
             start,
-            &format!("KUBECONFIG names a cluster, which stays: {named}"),
+            &format!("not deleting the cluster of KUBECONFIG={named}"),
         );
         return Ok(());
     }
     down(home).await?;
-    log_progress(start, "nothing is left of it");
+    log_progress(start, "cluster deleted");
     Ok(())
 }
 
@@ -153,24 +153,24 @@ async fn install_controller(home: &ClusterHome) -> anyhow::Result<()> {
         && let Ok(cluster) = TestCluster::find().await
     {
         let state = diagnose(&cluster.client(), CONTROLLER_NAMESPACE).await;
-        log_progress(start, &format!("the cluster when that failed:\n{state}"));
+        log_progress(start, &format!("state of the cluster at the failure:\n{state}"));
     }
     installed?;
-    log_progress(start, "the controller is installed");
+    log_progress(start, "controller installed");
     Ok(())
 }
 
-/// Our programs are built where this one is.
+/// Defaults to the directory of this program: cargo builds all programs into the same one.
 fn program_dir(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     if let Some(named) = named {
         return Ok(named);
     }
-    let this = std::env::current_exe().context("find this program")?;
+    let this = std::env::current_exe().context("failed to find the path of this program")?;
     Ok(this.parent().unwrap_or(Path::new("/")).to_owned())
 }
 
 fn log_progress(start: Instant, line: &str) {
-    // Nobody to read it is no reason to stop.
+    // A closed stderr must not stop the command.
     writeln!(
         io::stderr(),
         "cluster: {:>3} s  {line}",

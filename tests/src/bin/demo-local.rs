@@ -1,7 +1,7 @@
-//! `make demo-local`: three etcd servers with sidecars, a lost quorum, a bad delete, and two restores.
+//! `make demo-local`: three etcd servers with sidecars, a quorum loss, an accidental delete, and two restores.
 //!
-//! Each step says what it does and why, runs the real programs, and proves the result with the hash a live etcd
-//! computes over its whole history.
+//! Each step prints what it does and why, runs the real programs, and verifies the result with the HashKV that a live
+//! etcd computes over its whole history.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,24 +14,24 @@ use mainstay_tests::story::{self, print_text, run_to_end};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Boxed, since it takes a lot of room. Servers and sidecars have ended with it.
+    // Boxed: the future is too large for the stack. When it returns, servers and sidecars have stopped.
     let ended = Box::pin(run_to_end(run_demo())).await;
     ended.print_failure("demo-local");
     ended.exit_code()
 }
 
 async fn run_demo() -> anyhow::Result<()> {
-    let home = tempfile::tempdir().context("make a directory for the demo")?;
+    let home = tempfile::tempdir().context("failed to create a directory for the demo")?;
     let mut story = LocalDemo::start(home.path()).await?;
     story.kill_leader().await?;
     story.lose_quorum().await?;
     story.delete_and_restore().await?;
     story.print_step(
-        "What to try next",
-        "make demo                        the same with Kubernetes: the controller does all of this by itself\n\
-         mainstay-restorer --help          every verb, with examples\n\
-         mainstay-sidecar --help           how backups are taken\n\
-         docs/concepts.md                 the words, and why they matter",
+        "Next steps",
+        "make demo                         the same on Kubernetes, where the controller does all of this\n\
+         mainstay-restorer --help          the commands of the restorer\n\
+         mainstay-sidecar --help           the options of backups\n\
+         docs/internals/concepts.md        how backups and restores work",
     )
 }
 
@@ -44,8 +44,8 @@ impl LocalDemo {
     async fn start(home: &Path) -> anyhow::Result<Self> {
         let mut story = story::DemoOutput::default();
         story.print_step(
-            "Three etcd servers, and a sidecar beside each",
-            "The sidecar whose own etcd leads takes the backups: a full snapshot, then deltas every second.",
+            "Start three etcd servers, each with a sidecar",
+            "The sidecar of the etcd leader takes the backups: a full snapshot, then a delta snapshot every second.",
         )?;
         let local = LocalCluster::start(home).await;
         let leads = local.wait_for_backup_leader().await?;
@@ -63,28 +63,28 @@ impl LocalDemo {
 
     async fn kill_leader(&mut self) -> anyhow::Result<()> {
         self.print_step(
-            "The leader dies",
-            "kill -9. The other two elect a new leader, and its sidecar goes on where the last one was.",
+            "Kill the leader",
+            "kill -9. The other two members elect a new leader, and its sidecar continues the backup.",
         )?;
         let before = self.local.wait_for_backup_leader().await?;
         self.local.kill(before);
         let now = self.local.cluster.wait_for_new_leader(before).await;
         let leads = self.local.wait_for_backup_leader().await?;
         print_text(&format!(
-            "m{now} leads; the sidecar of m{leads} takes the backups."
+            "m{now} is the new leader; the sidecar of m{leads} takes the backups."
         ))?;
         self.local.write_keys(2_000..3_000).await?;
         self.local.wait_until_backed_up().await?;
         self.run_restorer(&["verify".to_owned()], 0)
     }
 
-    /// Two disks of three are gone.
+    /// Removes the data of two of three members.
     async fn lose_quorum(&mut self) -> anyhow::Result<()> {
         let before = self.local.read_fingerprint().await?;
-        print_text(&format!("\nBoth members that live answer: {before}"))?;
+        print_text(&format!("\nBoth running members report: {before}"))?;
         self.print_step(
-            "Disaster: a second disk is gone, and with it the quorum",
-            "One member of three is left. It will never answer a write again.",
+            "Disaster: a second member loses its disk, and the cluster its quorum",
+            "One member of three is left. It cannot accept writes any more.",
         )?;
         let last = self.local.cluster.leader().await;
         for member in (0..3).filter(|member| *member != last) {
@@ -93,22 +93,22 @@ impl LocalDemo {
         self.local.stop().await;
 
         self.print_step(
-            "Recovery: a new cluster from the backup",
-            "The restorer writes the directory of each member; no etcd takes part. It compares the result with the hash the \
-             live etcd gave before, and would refuse anything else. What is left of the old cluster is kept beside.",
+            "Recovery: restore a new cluster from the backup",
+            "The restorer writes the data directory of each member without running etcd. It compares the result with the\n\
+             hash that etcd reported before the loss, and fails if they differ. The previous data directory is kept.",
         )?;
         let expected = format!("--expect-hash-kv={}", before.hash);
         self.restore_members("after-the-loss", &[expected])?;
         let after = self.verify_restored(&before).await?;
         print_text(&format!("before: {before}\nafter:  {after}"))?;
-        print_text("Three members, same revision, same keys, same hash over every version of every key.")
+        print_text("Three members with the same revision, the same keys, and the same hash over every version of every key.")
     }
 
-    /// Nothing is broken, but data is gone.
+    /// Deletes keys by mistake and restores the revision before.
     async fn delete_and_restore(&mut self) -> anyhow::Result<()> {
         self.print_step(
-            "Disaster: somebody deletes the wrong prefix",
-            "Everything works, the backup goes on, and it faithfully records the mistake.",
+            "Disaster: a user deletes the wrong prefix",
+            "The cluster is healthy, and the backup continues, so it records the delete as well.",
         )?;
         self.local.wait_for_backup_leader().await?;
         self.local.write_keys(0..200).await?;
@@ -116,16 +116,16 @@ impl LocalDemo {
         let options = DeleteOptions::new().with_prefix();
         let mut client = self.local.running_member()?.client().await;
         let deleted = client.delete("/registry/", Some(options)).await;
-        let deleted = deleted.context("delete")?.deleted();
+        let deleted = deleted.context("failed to delete prefix /registry/")?.deleted();
         self.local.wait_until_backed_up().await?;
         print_text(&format!(
-            "before the delete: {good}\n{deleted} keys are gone"
+            "before the delete: {good}\n{deleted} keys deleted"
         ))?;
         self.local.stop().await;
 
         self.print_step(
             "Recovery to a point in time",
-            "We restore the revision before the delete.",
+            "We restore the last revision before the delete.",
         )?;
         let to = format!("--to-revision={}", good.hash.revision);
         self.restore_members("before-the-delete", &[to])?;
@@ -133,7 +133,7 @@ impl LocalDemo {
         print_text(&format!("restored:          {after}"))
     }
 
-    /// Makes the directories of all members of a new cluster.
+    /// Restores the data directories of all members of a new cluster.
     fn restore_members(&self, token: &str, how: &[String]) -> anyhow::Result<()> {
         for member in 0..3 {
             let restore_flags = self.local.restore_flags(member, token);
@@ -143,22 +143,22 @@ impl LocalDemo {
         Ok(())
     }
 
-    /// The servers start on what was restored, and hold what was there before.
+    /// Starts the servers on the restored directories and compares their content with `before`.
     async fn verify_restored(&mut self, before: &KeySpaceFingerprint) -> anyhow::Result<KeySpaceFingerprint> {
         self.print_step(
-            "Proof",
-            "Three real etcd servers start on the restored directories.",
+            "Verify",
+            "Three etcd servers start on the restored data directories.",
         )?;
         self.local.restart().await?;
         let after = self.local.read_fingerprint().await?;
         ensure!(
             after == *before,
-            "restored is {after}, and {before} was backed up"
+            "restored content differs: {after}, expected {before}"
         );
         Ok(after)
     }
 
-    /// Runs the restorer on the demo's bucket and shows what it prints.
+    /// Runs the restorer on the demo's bucket and prints its output.
     fn run_restorer(&self, arguments: &[String], expected: i32) -> anyhow::Result<()> {
         let output = self.local.run_restorer(arguments)?;
         let mut shown = format!("\n  $ mainstay-restorer {}\n", arguments.join(" "));

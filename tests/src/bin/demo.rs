@@ -1,7 +1,7 @@
-//! `make demo`: etcd-mainstay on a real Kubernetes cluster of this machine, from nothing to a disaster and back.
+//! `make demo`: runs etcd-mainstay on a real Kubernetes cluster on this machine and recovers from two disasters.
 //!
-//! Each step says what it does and why, and the end is proven with the hash every live etcd computes over its
-//! whole history. `KEEP=1` leaves the cluster running.
+//! Each step prints what it does and why. The result is verified with the HashKV that every live etcd computes over
+//! its whole history. `KEEP=1` leaves the cluster running.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +23,6 @@ use tokio::time::sleep;
 const PROGRAM: &str = "demo";
 const DEMO_NAMESPACE: &str = "demo";
 const ETCD_NAME: &str = "main";
-/// How often the status is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[tokio::main]
@@ -36,7 +35,7 @@ async fn main() -> ExitCode {
             return ended.exit_code();
         }
     };
-    let ended = Box::pin(run_to_end(run_demo(&home))).await; // it takes a lot of room
+    let ended = Box::pin(run_to_end(run_demo(&home))).await; // boxed: the future is too large for the stack
     ended.print_failure(PROGRAM);
     match clean_up(&home, &ended).await {
         Ok(()) => ended.exit_code(),
@@ -48,27 +47,27 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Shows what the cluster looks like if the story failed, and takes it down.
+/// Prints the state of the cluster if the demo failed, then deletes the cluster.
 async fn clean_up(home: &ClusterHome, ended: &DemoOutcome) -> anyhow::Result<()> {
     if matches!(ended, DemoOutcome::Completed) && env_path("KEEP").is_some() {
         let kubeconfig = home.kubeconfig();
         return print_text(&format!(
-            "\nThe cluster stays:\n  export KUBECONFIG={}\n  kubectl --namespace {DEMO_NAMESPACE} get etcd,pods\n  make cluster-down",
+            "\nThe cluster is still running (KEEP=1). To use it, and to delete it afterwards:\n  export KUBECONFIG={}\n  kubectl --namespace {DEMO_NAMESPACE} get etcd,pods\n  make cluster-down",
             kubeconfig.display()
         ));
     }
-    // Without a cluster there is nothing to show beyond the failure itself.
+    // If no cluster can be found, the failure itself is all there is to print.
     if let (DemoOutcome::Failed(_), Ok(cluster)) = (ended, TestCluster::open_local(home).await) {
         let state = diagnose(&cluster.client(), DEMO_NAMESPACE).await;
-        print_text(&format!("\nThe cluster when it failed:\n{state}")).ok(); // it is taken down in any case
+        print_text(&format!("\nState of the cluster at the failure:\n{state}")).ok(); // the cluster must be deleted even if stdout is closed
     }
-    down(home).await.context("take the cluster down")?;
+    down(home).await.context("failed to delete the cluster")?;
     let hint = match ended {
-        DemoOutcome::Completed => " KEEP=1 make demo leaves it running.",
+        DemoOutcome::Completed => " To keep it running: KEEP=1 make demo",
         _ => "",
     };
     print_text(&format!(
-        "\nThe cluster is gone, nothing is left behind.{hint}"
+        "\nCluster deleted; all its processes, mounts and network devices are removed.{hint}"
     ))
 }
 
@@ -80,56 +79,54 @@ async fn run_demo(home: &ClusterHome) -> anyhow::Result<()> {
     lose_volume(&mut story, &demo, &etcd).await?;
     lose_everything(&mut story, &demo, &etcd).await?;
     story.print_step(
-        "What to try next",
-        "KEEP=1 make demo        the same, and the cluster stays for you to look around\n\
-         make demo-local         what the restorer can do, without Kubernetes, in a minute\n\
-         docs/chart.md           installing it on a cluster of yours\n\
-         docs/                   operations, objects, formats, benchmarks",
+        "Next steps",
+        "KEEP=1 make demo        the same demo; the cluster keeps running afterwards\n\
+         make demo-local         sidecar and restorer without Kubernetes, in a minute\n\
+         docs/                   how to install, operate and recover; reference; internals",
     )
 }
 
-/// Where the story plays.
 struct Demo {
     cluster: TestCluster,
     kubectl: PathBuf,
 }
 
 impl Demo {
-    /// Shows what kubectl says.
-    async fn run_kubectl(&self, words: &[&str]) -> anyhow::Result<()> {
+    /// Runs kubectl and prints its output.
+    async fn run_kubectl(&self, arguments: &[&str]) -> anyhow::Result<()> {
         let output = Command::new(&self.kubectl)
             .arg("--kubeconfig")
             .arg(self.cluster.kubeconfig())
             .arg(format!("--namespace={DEMO_NAMESPACE}"))
-            .args(words)
+            .args(arguments)
             .output()
             .await
-            .context("run kubectl")?;
+            .context("failed to run kubectl")?;
         ensure!(
             output.status.success(),
             "kubectl {}: {}",
-            words.join(" "),
+            arguments.join(" "),
             String::from_utf8_lossy(&output.stderr)
         );
         let text = String::from_utf8_lossy(&output.stdout);
         let shown: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
         print_text(&format!(
             "\n  $ kubectl {}\n{}",
-            words.join(" "),
+            arguments.join(" "),
             shown.join("\n")
         ))
     }
 }
 
-/// A cluster with the controller in it.
+/// Starts a cluster and installs the controller.
 async fn prepare_cluster(story: &mut DemoOutput, home: &ClusterHome, programs: &Programs) -> anyhow::Result<Demo> {
     story.print_step(
-        "A Kubernetes cluster",
-        "API server, controllers, kubelet, containerd, an S3 server: the real programs, in a world of their own\n\
-         on this machine. Images of etcd and of our three programs are put into it without a registry.",
+        "Start a Kubernetes cluster",
+        "API server, controller manager, scheduler, kubelet, containerd and an S3 server run in their own namespaces on\n\
+         this machine. The images of etcd and of the three programs of etcd-mainstay are imported without a registry.",
     )?;
-    print_wait("the cluster", 25)?;
-    let this = std::env::current_exe().context("find this program")?;
+    print_wait("the cluster to become ready", 25)?;
+    let this = std::env::current_exe().context("failed to find the path of this program")?;
     let brought = Command::new(this.with_file_name("cluster"))
         .arg("up")
         .env_remove("KUBECONFIG")
@@ -137,18 +134,18 @@ async fn prepare_cluster(story: &mut DemoOutput, home: &ClusterHome, programs: &
         .status()
         .await;
     ensure!(
-        brought.context("run `cluster`")?.success(),
-        "the cluster did not come up"
+        brought.context("failed to run the program cluster")?.success(),
+        "the cluster did not start; see the messages above"
     );
 
     story.print_step(
-        "The controller",
-        "Installed with its chart, as on any cluster; two replicas, one of which acts.",
+        "Install the controller",
+        "The Helm chart installs it, as on any cluster. Of the two replicas, the one elected leader reconciles.",
     )?;
     print_text(&format!(
         "  $ helm install etcd-mainstay charts/etcd-mainstay --namespace {CONTROLLER_NAMESPACE}"
     ))?;
-    print_wait("two controllers to be ready", 15)?;
+    print_wait("both controller replicas to become ready", 15)?;
     install(&home.kubeconfig(), programs).await?;
     let cluster = TestCluster::open_local(home).await?;
     let demo = Demo {
@@ -160,37 +157,37 @@ async fn prepare_cluster(story: &mut DemoOutput, home: &ClusterHome, programs: &
     Ok(demo)
 }
 
-/// An Etcd of three members that is written to and backed up.
+/// Creates an Etcd of three members, writes to it and waits for the backup.
 async fn create_etcd(story: &mut DemoOutput, demo: &Demo) -> anyhow::Result<ManagedEtcd> {
     let spec = managed::etcd_spec(DEMO_NAMESPACE, ETCD_NAME, 3);
     story.print_step(
-        "An etcd that somebody relies on",
-        "Three members, a snapshot of what changed every five seconds into the S3 server:",
+        "Create an etcd cluster",
+        "Three members, with a delta snapshot to the S3 server every five seconds:",
     )?;
     print_text(&to_yaml(&spec)?)?;
     demo.run_kubectl(&["create", "namespace", DEMO_NAMESPACE]).await?;
     let etcd = ManagedEtcd::create(demo.cluster.client(), DEMO_NAMESPACE, ETCD_NAME, &spec).await?;
-    print_wait("three members that serve", 20)?;
+    print_wait("three members to become ready", 20)?;
     print_progress_until(&etcd, async { Ok(etcd.wait_until_settled().await?) }).await?;
 
     story.print_step(
-        "Somebody uses it",
-        "A thousand writes through its Service; every acknowledged one is remembered.",
+        "Write to it",
+        "A client sends a thousand writes through the Service and records each acknowledged write.",
     )?;
     let load = etcd.start_unpaced_load().await?;
     load.wait_for_writes(1_000).await?;
     let written = load.stop().await?;
     let held = read_key_space(&etcd.wait_for_members(3).await?).await?;
-    let newest = written.newest_revision().context("something was written")?;
+    let newest = written.newest_revision().context("no write was acknowledged")?;
     ensure!(
         written.missing_from(&held.keys, newest).is_empty(),
-        "a write is missing"
+        "acknowledged writes are missing"
     );
     print_text(&format!(
-        "{} writes acknowledged. All three members answer: {held}",
+        "{} writes acknowledged. All three members report: {held}",
         written.count()
     ))?;
-    print_wait("a backup", 5)?;
+    print_wait("the backup", 5)?;
     wait_until_backed_up(&etcd).await?;
     demo.run_kubectl(&["get", "etcd", "--output", "wide"]).await?;
     demo.run_kubectl(&["get", "pods,persistentvolumeclaims,leases"])
@@ -198,13 +195,12 @@ async fn create_etcd(story: &mut DemoOutput, demo: &Demo) -> anyhow::Result<Mana
     Ok(etcd)
 }
 
-/// The disaster: a member's volume is deleted under it, while somebody writes.
+/// Deletes the volume of a running member while a client writes.
 async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) -> anyhow::Result<()> {
     story.print_step(
-        "Disaster: a volume is gone",
-        "One pod of three is killed and its volume deleted, while somebody writes. The init container of the new pod\n\
-         proves that the data is lost and refuses to start etcd under the old identity; the controller replaces the\n\
-         member.",
+        "Disaster: one member loses its volume",
+        "We kill one of three pods and delete its volume while a client writes. The init container of the new pod detects\n\
+         that the data is lost and does not start etcd with the old member ID. The controller replaces the member.",
     )?;
     let members = etcd.wait_for_members(3).await?;
     let before = read_key_space(&members).await?;
@@ -212,7 +208,7 @@ async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) ->
     let load = etcd.start_load().await?;
     load.wait_for_writes(100).await?;
     let [_, lost, _] = &members[..] else {
-        anyhow::bail!("there are three members");
+        anyhow::bail!("expected three members");
     };
     let start = Instant::now();
     etcd.delete_volume(lost).await?;
@@ -227,21 +223,21 @@ async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) ->
     let written = load.stop().await?;
 
     story.print_step(
-        "Proof",
-        "The old history is the same on every member, and every acknowledged write is there.",
+        "Verify",
+        "The history before the disaster is unchanged on every member, and every acknowledged write is present.",
     )?;
     let same = read_key_space_at(&members, before.revision).await?;
     let after = read_key_space(&members).await?;
     print_text(&format!(
-        "before: {before}\nagain:  {same}\nnow:    {after}"
+        "before:                    {before}\nthe same revision, now:    {same}\nnow:                       {after}"
     ))?;
-    ensure!(same == before, "the history has changed");
-    let newest = written.newest_revision().context("something was written")?;
+    ensure!(same == before, "the history before the disaster has changed");
+    let newest = written.newest_revision().context("no write was acknowledged")?;
     let missing = written.missing_from(&after.keys, newest);
-    ensure!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+    ensure!(missing.is_empty(), "acknowledged writes are lost: {missing:?}");
     print_text(&format!(
-        "Three members again after {:.0} s. {} writes were acknowledged meanwhile and none is missing; \
-         the longest pause between two was {:.1} s.",
+        "All three members are ready {:.0} s after the loss. {} writes were acknowledged meanwhile, none is missing; \
+         the longest time between two acknowledged writes was {:.1} s.",
         took.as_secs_f64(),
         written.count(),
         written.longest_gap().as_secs_f64()
@@ -249,13 +245,13 @@ async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) ->
     demo.run_kubectl(&["get", "etcd", "--output", "wide"]).await
 }
 
-/// The great disaster: every pod and every volume is gone, and only the backup is left.
+/// Deletes every pod and every volume, so that only the backup is left.
 async fn lose_everything(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) -> anyhow::Result<()> {
     story.print_step(
-        "Disaster: all volumes are gone",
-        "Nobody writes now, and we wait until the backup holds everything. Then all pods are killed and all volumes\n\
-         deleted. The controller proves the loss, says what it would do, and asks: the backup may be older than what\n\
-         was lost. We approve.",
+        "Disaster: all members lose their volumes",
+        "No client writes now. We wait until the backup contains everything, then kill all pods and delete all volumes.\n\
+         The controller confirms the loss, reports what it would restore, and waits for approval, because the backup may\n\
+         be older than the lost data. We approve.",
     )?;
     let lost = etcd.wait_for_members(3).await?;
     let before = read_key_space(&lost).await?;
@@ -265,10 +261,10 @@ async fn lose_everything(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd
     for member in &lost {
         etcd.delete_volume(member).await?;
     }
-    print_wait("the controller to prove the loss", 65)?;
+    print_wait("the controller to confirm the loss", 65)?;
     let asked = print_progress_until(etcd, async { Ok(etcd.approve_recovery().await?) }).await?;
-    print_text(&format!("The controller asks: {asked}\nWe approve."))?;
-    print_wait("three members restored from the backup", 35)?;
+    print_text(&format!("The controller waits for approval: {asked}\nWe approve."))?;
+    print_wait("three members to be restored from the backup", 35)?;
     let complete = async {
         let is_new = |member: &_| !lost.contains(member);
         let members = etcd.wait_for_members_where(3, is_new).await?;
@@ -279,29 +275,29 @@ async fn lose_everything(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd
     let took = start.elapsed();
 
     story.print_step(
-        "Proof",
-        "Every key is there with its value, its revisions and its version. The revision itself has jumped, beyond\n\
-         everything a client may have seen, and the history before it counts as compacted: caches of clients notice\n\
-         that they have to read anew. So the hash over the history is another one, and the same on all members.",
+        "Verify",
+        "Every key has its value, revisions and version. The restore raises etcd's revision above every revision a client\n\
+         may have read, and marks the history before it as compacted. Watches from before the loss therefore fail, and\n\
+         clients list again. For that reason the hash differs from the one before, but it is equal on all members.",
     )?;
     let after = read_key_space(&members).await?;
     print_text(&format!("before: {before}\nafter:  {after}"))?;
-    ensure!(after.keys == before.keys, "keys are not what they were");
+    ensure!(after.keys == before.keys, "keys differ from those before the loss");
     print_text(&format!(
-        "All {} keys are what they were, {:.0} s after everything was lost.",
+        "All {} keys are restored unchanged, {:.0} s after all volumes were lost.",
         after.keys.len(),
         took.as_secs_f64()
     ))?;
     demo.run_kubectl(&["get", "etcd", "--output", "wide"]).await
 }
 
-/// Tells what the controller says it does, until something else is done.
+/// Prints the last operation in the status whenever it changes, until `done` completes.
 async fn print_progress_until<T>(
     etcd: &ManagedEtcd,
     done: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
     let start = Instant::now();
-    let words = async {
+    let progress = async {
         let mut last = String::new();
         loop {
             let status = etcd.get().await.ok().and_then(|etcd| etcd.status);
@@ -316,18 +312,18 @@ async fn print_progress_until<T>(
     };
     tokio::select! {
         done = done => done,
-        failed = words => failed,
+        failed = progress => failed,
     }
 }
 
-/// Waits until the status says that backups are as recent as they should be.
+/// Waits until the condition BackupReady is true.
 async fn wait_until_backed_up(etcd: &ManagedEtcd) -> anyhow::Result<()> {
     let is_backed_up = async || {
         let etcd = etcd.get().await.ok()?;
         let ready = find_condition(&etcd, &ConditionType::BackupReady)?;
         (ready.status == ConditionStatus::True).then_some(())
     };
-    eventually("a backup", is_backed_up).await?;
+    eventually("condition BackupReady to become true", is_backed_up).await?;
     Ok(())
 }
 
@@ -338,7 +334,7 @@ fn to_yaml(spec: &Value) -> anyhow::Result<String> {
         "metadata": {"name": ETCD_NAME, "namespace": DEMO_NAMESPACE},
         "spec": spec,
     });
-    let text = serde_norway::to_string(&etcd).context("write the Etcd as YAML")?;
+    let text = serde_norway::to_string(&etcd).context("failed to render the Etcd as YAML")?;
     let lines: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
     Ok(lines.join("\n"))
 }

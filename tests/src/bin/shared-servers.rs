@@ -1,7 +1,7 @@
-//! `shared-servers -- COMMAND`: runs a command beside one Kubernetes API server that all its tests share.
+//! `shared-servers -- COMMAND`: runs a command with one Kubernetes API server that all its tests share.
 //!
-//! `make test-live` calls it. Tests that use `ApiServer::shared` find the server through the variable `MAINSTAY_SHARED_API`; each
-//! has a namespace of its own. Everything ends with the command, however that ends, and its exit code is passed on.
+//! `make test-live` calls it. Tests that use `ApiServer::shared` find the server through the variable `MAINSTAY_SHARED_API`;
+//! each has its own namespace. The server stops when the command ends, and the exit code of the command is returned.
 
 use std::ffi::OsString;
 use std::process::{ExitCode, ExitStatus};
@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a shell reports of a command that was ended by a signal: this and the number of the signal.
+/// Shells report a command that was ended by a signal as this plus the number of the signal.
 const SIGNAL_EXIT_BASE: u8 = 128;
 
-/// Runs a command beside one Kubernetes API server that all its tests share.
+/// Run a command with one Kubernetes API server that all its tests share
 #[derive(Parser)]
 struct SharedServersArgs {
-    /// The command and its arguments.
+    /// The command and its arguments
     #[arg(required = true, last = true)]
     command: Vec<OsString>,
 }
@@ -29,29 +29,29 @@ struct SharedServersArgs {
 async fn main() -> anyhow::Result<ExitCode> {
     let SharedServersArgs { command } = SharedServersArgs::parse();
     let server = ApiServer::start().await.with_controllers().await;
-    let (program, arguments) = command.split_first().context("a command to run")?;
+    let (program, arguments) = command.split_first().context("no command given")?;
     let child = Command::new(program)
         .args(arguments)
         .env(SHARED_API_ENV, server.shared_dir())
         .spawn()
-        .with_context(|| format!("start {}", program.display()))?;
+        .with_context(|| format!("failed to start {}", program.display()))?;
     let status = wait_for_command(child).await?;
     drop(server);
     Ok(ExitCode::from(exit_code(status)))
 }
 
-/// Waits for the command. Whoever ends this program means the command: it is asked to end, and is waited for.
+/// Waits for the command. SIGTERM is passed on to it, so that it can clean up before this program exits.
 async fn wait_for_command(mut child: Child) -> anyhow::Result<ExitStatus> {
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    // A terminal sends it to the command as well.
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+    // A terminal sends SIGINT to the command as well: it is not passed on a second time.
+    let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
     loop {
         tokio::select! {
-            status = child.wait() => return status.context("wait for the command"),
+            status = child.wait() => return status.context("failed to wait for the command"),
             _ = terminate.recv() => {
                 let id = child.id().and_then(|id| i32::try_from(id).ok());
                 if let Some(pid) = id.and_then(Pid::from_raw) {
-                    kill_process(pid, Signal::TERM).context("end the command")?;
+                    kill_process(pid, Signal::TERM).context("failed to send SIGTERM to the command")?;
                 }
             }
             _ = interrupt.recv() => {}

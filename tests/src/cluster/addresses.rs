@@ -1,7 +1,7 @@
-//! Who has which address.
+//! The addresses of the cluster.
 //!
-//! All of them are of 198.18.0.0/15, which is set aside for trying out networks: no machine has a
-//! neighbour there, however its own networks are numbered.
+//! All are in 198.18.0.0/15, which RFC 2544 reserves for benchmarks, so they do not collide with the networks of the
+//! machine.
 
 use std::net::Ipv4Addr;
 
@@ -9,35 +9,35 @@ use std::net::Ipv4Addr;
 pub const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The node's end: the API server, the S3 server and the name server answer here.
 pub const NODE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Bits of the network the two ends are in.
+/// Prefix length of the link's network.
 pub const LINK_BITS: u8 = 30;
 /// Addresses of pods.
 pub const PODS: &str = "198.18.16.0/20";
 /// Addresses of services.
 pub const SERVICES: &str = "198.19.0.0/16";
-/// The service of the API server, always the first of [`SERVICES`].
+/// Address of the API server's Service: Kubernetes uses the first of [`SERVICES`].
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 
-/// Where the API server listens.
+/// Port of the API server.
 pub const API_PORT: u16 = 6443;
-/// Where the S3 server listens.
+/// Port of the S3 server.
 pub const S3_PORT: u16 = 8333;
-/// Where the S3 server's files are managed; a bucket is a directory there.
+/// Port of the SeaweedFS filer; a bucket is a directory in it.
 pub const FILER_PORT: u16 = 8888;
 
-/// The only node's name.
+/// Name of the only node.
 pub const NODE_NAME: &str = "mainstay";
-/// The domain of all services.
+/// Cluster domain.
 pub const DOMAIN: &str = "cluster.local";
-/// The machine's device of the link. It goes when the world goes.
+/// The machine's device of the link. The kernel removes it with the cluster's network namespace.
 pub const HOST_DEVICE: &str = "mnst0";
 
-/// The URL of the API server, for pods as for this machine.
+/// URL of the API server, for pods and for this machine.
 pub fn api_url() -> String {
     format!("https://{NODE}:{API_PORT}")
 }
 
-/// The URL of the S3 server, for pods as for this machine.
+/// URL of the S3 server, for pods and for this machine.
 pub fn s3_url() -> String {
     format!("http://{NODE}:{S3_PORT}")
 }

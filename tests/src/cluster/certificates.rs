@@ -1,4 +1,4 @@
-//! The keys and certificates of a cluster, and the kubeconfigs made of them.
+//! Creates the keys, certificates and kubeconfigs of a cluster.
 
 use std::fs;
 use std::io;
@@ -11,34 +11,34 @@ use serde_json::json;
 use super::addresses::{API_SERVICE, NODE, NODE_NAME, api_url};
 use super::home::ClusterHome;
 
-/// Why a cluster has no certificates.
+/// Why certificates could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificatesError {
-    /// A key or certificate could not be made.
-    #[error("make the certificate of {who}")]
+    /// A key or certificate could not be created.
+    #[error("failed to create the certificate of {who}")]
     Issue {
-        /// Whose.
+        /// Subject of the certificate.
         who: &'static str,
-        /// Why.
+        /// Underlying error.
         source: rcgen::Error,
     },
     /// A file could not be written.
-    #[error("write {}", path.display())]
+    #[error("failed to write {}", path.display())]
     Write {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
 }
 
-/// Somebody who proves with a certificate who they are.
+/// Holder of a certificate.
 struct CertificateSubject {
     file: &'static str,
     name: String,
     organization: Option<&'static str>,
-    /// Names and addresses it serves under; a client has none.
+    /// DNS names and addresses of a server; empty for a client.
     server_names: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl CertificateSubject {
     }
 }
 
-/// Everybody with a certificate: names are those the rules every cluster starts with know.
+/// All holders of certificates. The names are those of Kubernetes' default RBAC bindings.
 fn all_subjects() -> [CertificateSubject; 6] {
     let api_names = [
         "localhost",
@@ -92,9 +92,9 @@ fn all_subjects() -> [CertificateSubject; 6] {
     ]
 }
 
-/// Writes the authority, everybody's certificate and kubeconfig, and the key for tokens of service accounts.
+/// Writes the CA, all certificates and kubeconfigs, and the key that signs service account tokens.
 pub(super) fn create_certificates(home: &ClusterHome) -> Result<(), CertificatesError> {
-    let authority = create_ca("mainstay-cluster").map_err(issue_error("the authority"))?;
+    let authority = create_ca("mainstay-cluster").map_err(issue_error("the CA"))?;
     write_file(&home.pki_file("ca.crt"), &authority.pem())?;
     for subject in all_subjects() {
         let key = KeyPair::generate().map_err(issue_error(subject.file))?;
@@ -146,7 +146,7 @@ fn certificate_params(subject: &CertificateSubject) -> Result<CertificateParams,
     Ok(params)
 }
 
-/// Holds all it needs, so that it can be copied elsewhere. JSON is YAML.
+/// A kubeconfig with embedded certificates, so that the file can be copied. JSON is valid YAML.
 fn render_kubeconfig(authority: &str, certificate: &str, key: &str) -> String {
     let data = |pem: &str| base64_simd::STANDARD.encode_to_string(pem);
     let config = json!({

@@ -1,4 +1,4 @@
-//! The programs of a cluster and how each is started.
+//! The programs of a cluster and their command lines.
 
 use std::path::PathBuf;
 
@@ -9,27 +9,27 @@ use super::programs::Programs;
 /// A program that runs as long as the cluster does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterComponent {
-    /// The API server's etcd.
+    /// The etcd of the API server.
     Etcd,
-    /// The API server.
+    /// kube-apiserver.
     ApiServer,
-    /// The controllers every cluster has.
+    /// kube-controller-manager.
     ControllerManager,
-    /// The scheduler.
+    /// kube-scheduler.
     Scheduler,
-    /// What runs containers.
+    /// containerd.
     Containerd,
-    /// What runs pods.
+    /// kubelet.
     Kubelet,
-    /// What gives services addresses.
+    /// kube-proxy.
     Proxy,
     /// The S3 server.
     Store,
-    /// Names and volumes, by this program.
+    /// DNS server and volume provisioner, a command of this program.
     NodeServices,
 }
 
-/// How a program is started.
+/// The command line of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LaunchCommand {
     pub(crate) program: PathBuf,
@@ -37,7 +37,7 @@ pub(crate) struct LaunchCommand {
 }
 
 impl ClusterComponent {
-    /// All of them. The order does not matter: who misses another tries again.
+    /// All components. The order does not matter: each retries until the others respond.
     pub const ALL: [Self; 9] = [
         Self::Etcd,
         Self::ApiServer,
@@ -50,7 +50,7 @@ impl ClusterComponent {
         Self::NodeServices,
     ];
 
-    /// The program's name, which its log has too.
+    /// Name of the program and of its log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -65,7 +65,7 @@ impl ClusterComponent {
         }
     }
 
-    /// How it is started by Kubernetes 1.`minor`.
+    /// The command line for Kubernetes 1.`minor`.
     pub(crate) fn launch_command(self, home: &ClusterHome, programs: &Programs, minor: u32) -> LaunchCommand {
         let (program, flags) = match self {
             Self::Etcd => (programs.newest_etcd_dir().join("etcd"), etcd_flags(home)),
@@ -98,7 +98,7 @@ fn to_strings<const N: usize>(flags: [&str; N]) -> impl Iterator<Item = String> 
     flags.map(str::to_owned).into_iter()
 }
 
-/// What is lost when the machine stops is a test's cluster.
+/// Without fsync: a crash of the machine loses only a test cluster.
 fn etcd_flags(home: &ClusterHome) -> Vec<String> {
     let data = format!("--data-dir={}", home.file("etcd").display());
     let fixed = to_strings([
@@ -180,12 +180,12 @@ fn kubelet_flags(home: &ClusterHome, minor: u32) -> Vec<String> {
         format!("--cert-dir={}", home.file("pki").display()),
     ];
     if minor < 24 {
-        flags.push("--container-runtime=remote".to_owned()); // the only kind since
+        flags.push("--container-runtime=remote".to_owned()); // since 1.24, without dockershim, the only runtime
     }
     flags
 }
 
-/// The limits of tracked connections are the machine's, which are left as they are.
+/// 0 leaves the conntrack limits alone: they belong to the whole machine.
 fn proxy_flags(home: &ClusterHome) -> Vec<String> {
     let computed = [
         kubeconfig_flag(home, "kube-proxy"),

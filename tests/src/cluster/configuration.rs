@@ -1,4 +1,4 @@
-//! Files the programs of a node read.
+//! Writes the configuration files of the node's programs.
 
 use std::fs;
 use std::io;
@@ -11,25 +11,25 @@ use super::home::ClusterHome;
 use super::image::PAUSE_IMAGE;
 use super::programs::Programs;
 
-/// The control group all pods are in.
+/// The cgroup of all pods.
 pub(crate) const CONTROL_GROUP: &str = "mainstay-cluster";
 
-/// A file that could not be written.
+/// A configuration file could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("write {}", path.display())]
+#[error("failed to write {}", path.display())]
 pub struct ConfigurationError {
     path: PathBuf,
     source: io::Error,
 }
 
-/// Writes all of them.
+/// Writes all configuration files.
 pub(super) fn write_files(home: &ClusterHome, programs: &Programs) -> Result<(), ConfigurationError> {
     let files = [
         (home.file("containerd.toml"), containerd_config(home, programs)),
         (home.file("cni/pods.conflist"), cni_config().to_string()),
         (home.file("kubelet.json"), kubelet_config(home).to_string()),
         (home.file("s3.json"), s3_config().to_string()),
-        // Pods know the names of the cluster and no others.
+        // An empty resolv.conf: pods resolve only names of the cluster.
         (home.file("resolv.conf"), String::new()),
     ];
     for (path, text) in files {
@@ -38,8 +38,7 @@ pub(super) fn write_files(home: &ClusterHome, programs: &Programs) -> Result<(),
     Ok(())
 }
 
-/// Lowering the score that saves a process from the kernel needs a right that machines inside
-/// machines may lack; no pod of a test needs to be saved.
+/// Containerd must not lower OOM scores: nested virtual machines may lack the privilege, and test pods do not need it.
 fn containerd_config(home: &ClusterHome, programs: &Programs) -> String {
     format!(
         r#"version = 2
@@ -60,7 +59,7 @@ state = "/run/mainstay-containerd"
     )
 }
 
-/// All pods hang on one bridge. Whoever asks sees a pod's own address, so nothing hides behind another.
+/// All pods are on one bridge without masquerading: a receiver sees the pod's own address.
 fn cni_config() -> Value {
     json!({
         "cniVersion": "0.4.0",
@@ -80,7 +79,7 @@ fn cni_config() -> Value {
     })
 }
 
-/// Images cannot be pulled again, so none is ever collected, and a full disk of the machine evicts nobody.
+/// Images cannot be pulled again, so image garbage collection is off; a full disk of the machine must not evict pods.
 fn kubelet_config(home: &ClusterHome) -> Value {
     let file = |name| home.pki_file(name).display().to_string();
     json!({
@@ -106,9 +105,9 @@ fn kubelet_config(home: &ClusterHome) -> Value {
     })
 }
 
-/// Credentials of the S3 server.
+/// Access key of the S3 server.
 pub const S3_KEY_ID: &str = "AKIDMAINSTAYCLUSTER";
-/// The secret half of them.
+/// Secret key of the S3 server.
 pub const S3_SECRET: &str = "mainstay-cluster-secret";
 
 fn s3_config() -> Value {

@@ -1,4 +1,4 @@
-//! Ends a cluster and removes what it left, whether it came up, was killed, or never was.
+//! Deletes a cluster and everything it created, also if it is only half started, was killed, or never existed.
 
 use std::fs;
 use std::io;
@@ -12,68 +12,67 @@ use super::record::ProcessRecord;
 use super::world::control_groups::{self, ControlGroupError};
 use super::world::{find_holder, link};
 
-/// The kernel ends a few hundred processes and takes their mounts and networks apart.
+/// The kernel has to end a few hundred processes and remove their mounts and network devices.
 const END_DEADLINE: Duration = Duration::from_mins(3);
-/// What is mounted, as the kernel tells.
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Marks a directory as one a cluster made and may therefore remove.
+/// Marks a directory as created by a cluster: only such a directory is removed.
 pub(super) const MARKER_FILE: &str = "this-is-a-mainstay-cluster";
 
-/// Why a cluster is not gone.
+/// Why a cluster could not be deleted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DownError {
-    /// Its first process does not end.
-    #[error("end process {process} of the cluster")]
+    /// The first process could not be killed.
+    #[error("failed to kill process {process} of the cluster")]
     End {
-        /// Its id.
+        /// Process ID.
         process: i32,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// It ended, but something of its world goes on.
-    #[error("the world of the cluster still exists after {END_DEADLINE:?}")]
+    /// The first process was killed, but its namespaces still exist.
+    #[error("processes of the cluster still exist after {END_DEADLINE:?}")]
     StillRunning,
-    /// A cluster that another directory belongs to runs.
-    #[error("another cluster runs on this machine, and not from {}", home.display())]
+    /// A cluster of another directory is running.
+    #[error("another cluster is running on this machine, not from {}", home.display())]
     OtherClusterRunning {
-        /// The directory that was asked about.
+        /// Directory of the cluster.
         home: PathBuf,
     },
-    /// Something is still mounted in its directory.
-    #[error("{mount} is still mounted")]
+    /// Something is still mounted in the directory.
+    #[error("refusing to remove the cluster's directory: {mount} is still mounted")]
     Mounted {
-        /// Where.
+        /// Mount point.
         mount: String,
     },
-    /// Its control groups do not go.
+    /// The cgroups could not be removed.
     #[error(transparent)]
     ControlGroups(#[from] ControlGroupError),
-    /// Its directory does not go.
-    #[error("remove {}", home.display())]
+    /// The directory could not be removed.
+    #[error("failed to remove {}", home.display())]
     RemoveHome {
-        /// The directory.
+        /// Directory of the cluster.
         home: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// The directory holds something no cluster made.
-    #[error("{} holds files of somebody else", home.display())]
+    /// The directory contains files that no cluster created.
+    #[error("refusing to remove {}: it was not created by a cluster", home.display())]
     ForeignFiles {
-        /// The directory.
+        /// Directory of the cluster.
         home: PathBuf,
     },
 }
 
-/// Ends the cluster of a directory and removes the directory. Nothing there is fine.
+/// Ends the cluster of a directory and removes the directory. Succeeds if there is none.
 pub async fn down(home: &ClusterHome) -> Result<(), DownError> {
     match find_holder(home) {
         Some(holder) => end_cluster(&holder).await?,
         None => wait_until_unlinked(home).await?,
     }
-    control_groups::remove().await?; // which works only when no process is left in them
+    control_groups::remove().await?; // succeeds only when no process is left in them
     if let Some(mount) = find_mounts(&fs::read_to_string(MOUNTINFO).unwrap_or_default(), home).next() {
         let mount = mount.to_owned();
         return Err(DownError::Mounted { mount });
@@ -81,14 +80,14 @@ pub async fn down(home: &ClusterHome) -> Result<(), DownError> {
     remove_home(home)
 }
 
-/// What is mounted in the directory of a cluster. Its mounts are in a world of their own and go with it; one that is seen from
-/// here escaped, and what is below it must not be removed.
+/// Mounts in the directory of a cluster. A cluster mounts in its own namespace; a mount that is visible here has leaked,
+/// and files below it must not be removed.
 fn find_mounts<'a>(mounts: &'a str, home: &ClusterHome) -> impl Iterator<Item = &'a str> {
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     points.filter(|point| Path::new(point).starts_with(home.path()))
 }
 
-/// Process 1 takes the others along and is waited for by its holder, which then ends by itself.
+/// When process 1 dies, the kernel kills the others; its parent, `unshare`, waits for it and exits.
 async fn end_cluster(holder: &ProcessRecord) -> Result<(), DownError> {
     let first = holder.child().unwrap_or_else(|| holder.clone());
     first.kill().map_err(|source| DownError::End {
@@ -105,7 +104,7 @@ async fn end_cluster(holder: &ProcessRecord) -> Result<(), DownError> {
     Ok(())
 }
 
-/// A world whose holder was killed ends at once, though not at the same instant.
+/// After `unshare` was killed, the processes end soon, but asynchronously.
 async fn wait_until_unlinked(home: &ClusterHome) -> Result<(), DownError> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while link::is_linked() {
@@ -119,11 +118,11 @@ async fn wait_until_unlinked(home: &ClusterHome) -> Result<(), DownError> {
     Ok(())
 }
 
-/// The mark goes last: a removal that was cut short is taken up again.
+/// Removes the marker last, so that an interrupted removal can be repeated.
 fn remove_home(home: &ClusterHome) -> Result<(), DownError> {
     let path = home.path();
     if path.exists() && !home.file(MARKER_FILE).exists() {
-        // An empty one may be anybody's; only an empty one can be removed like this.
+        // Without a marker the owner is unknown: `remove_dir` only removes an empty directory.
         return fs::remove_dir(path).map_err(|_| DownError::ForeignFiles {
             home: path.to_owned(),
         });

@@ -1,4 +1,4 @@
-//! The cluster tests run on: the one `KUBECONFIG` names, or the one of this machine.
+//! Finds the cluster for the tests: the one of `KUBECONFIG`, or the one of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,47 +11,47 @@ use rustls::crypto::{CryptoProvider, ring};
 use super::home::{ClusterHome, HomeError};
 use super::node::LocalNode;
 
-/// Why there is no client.
+/// Why no client could be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeClientError {
-    /// The kubeconfig cannot be read or used.
-    #[error("read {}", path.display())]
+    /// The kubeconfig could not be read.
+    #[error("failed to read kubeconfig {}", path.display())]
     Read {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: Box<KubeconfigError>,
     },
-    /// What it says makes no client.
-    #[error("make a client of {}", path.display())]
+    /// The kubeconfig is invalid.
+    #[error("failed to create a client from kubeconfig {}", path.display())]
     Make {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: Box<kube::Error>,
     },
 }
 
-/// Why there is no cluster to test on.
+/// Why no cluster was found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// There is no place where it could be.
+    /// The directory of clusters is unknown.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// None runs.
-    #[error("no cluster runs in {}: `make cluster-up` brings one up, KUBECONFIG names another", home.display())]
+    /// No cluster is running.
+    #[error("no cluster is running in {}; start one with `make cluster-up`, or set KUBECONFIG to use another", home.display())]
     NotRunning {
-        /// Where it was looked for.
+        /// The directory that was checked.
         home: PathBuf,
     },
-    /// There is no client.
+    /// No client could be created.
     #[error(transparent)]
     Client(#[from] KubeClientError),
 }
 
-/// A cluster, and the machine's hand on it if it is the machine's own.
+/// A cluster, with access to its node if it is the one of this machine.
 #[derive(Clone)]
 pub struct TestCluster {
     client: Client,
@@ -60,7 +60,7 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// The one to use.
+    /// Finds the cluster to use.
     pub async fn find() -> Result<Self, FindError> {
         let home = ClusterHome::from_env()?;
         let ClusterSource::External(kubeconfig) = cluster_source(&home) else {
@@ -73,7 +73,7 @@ impl TestCluster {
         })
     }
 
-    /// The machine's own in a directory, whatever `KUBECONFIG` says.
+    /// The cluster of a directory of this machine, regardless of `KUBECONFIG`.
     pub async fn open_local(home: &ClusterHome) -> Result<Self, FindError> {
         let node = LocalNode::open(home);
         let node = node.ok_or_else(|| FindError::NotRunning {
@@ -88,32 +88,32 @@ impl TestCluster {
         })
     }
 
-    /// A client with all rights.
+    /// A client with administrator rights.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The file that makes such clients.
+    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// The machine's hand on it; `None` for a cluster of somebody else.
+    /// Access to the node; `None` for an external cluster.
     pub fn node(&self) -> Option<&LocalNode> {
         self.node.as_ref()
     }
 }
 
-/// Whose cluster is meant.
+/// Origin of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterSource {
-    /// The machine's own.
+    /// Started by `cluster up` on this machine.
     Local,
-    /// Somebody else's, by its kubeconfig: it is used as it is, and stays.
+    /// External, given by its kubeconfig: it is never deleted.
     External(PathBuf),
 }
 
-/// The cluster `KUBECONFIG` names; the machine's own also if that is the one it names.
+/// The cluster of `KUBECONFIG`; `Own` also if `KUBECONFIG` points to this machine's cluster.
 pub fn cluster_source(home: &ClusterHome) -> ClusterSource {
     choose_source(env_path("KUBECONFIG"), &home.kubeconfig())
 }
@@ -126,10 +126,10 @@ fn choose_source(named: Option<PathBuf>, own: &Path) -> ClusterSource {
     }
 }
 
-/// A client of the cluster a kubeconfig names.
+/// Creates a client from a kubeconfig.
 pub(super) async fn connect_client(kubeconfig: &Path) -> Result<Client, KubeClientError> {
-    // Two crates of the graph bring a provider each, so none is the default by itself. Somebody else may
-    // have chosen already, which is as good.
+    // Two dependencies bring a rustls provider each, so rustls does not choose a default. An error means
+    // that another caller has installed one already.
     if CryptoProvider::get_default().is_none() {
         ring::default_provider().install_default().ok();
     }
@@ -164,7 +164,7 @@ mod tests {
         symlink(&own, &link).unwrap();
         assert_eq!(choose_source(None, &own), ClusterSource::Local);
         assert_eq!(choose_source(Some(own.clone()), &own), ClusterSource::Local);
-        assert_eq!(choose_source(Some(link), &own), ClusterSource::Local, "by another name");
+        assert_eq!(choose_source(Some(link), &own), ClusterSource::Local, "through a symlink");
         assert_eq!(choose_source(Some(other.clone()), &own), ClusterSource::External(other));
     }
 

@@ -1,4 +1,4 @@
-//! The directory a cluster keeps everything in.
+//! The directory of a cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -6,29 +6,29 @@ use mainstay_testkit::place::{cache_dir, env_path};
 
 use super::components::ClusterComponent;
 
-/// Why there is no place for a cluster.
+/// Why the directory of a cluster is unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HomeError {
-    /// No variable says where caches are.
+    /// No environment variable defines it.
     #[error(
-        "none of MAINSTAY_CLUSTER, MAINSTAY_CACHE, XDG_CACHE_HOME and HOME says where to keep a cluster"
+        "no directory for the cluster: set MAINSTAY_CLUSTER, MAINSTAY_CACHE, XDG_CACHE_HOME or HOME"
     )]
     NotConfigured,
 }
 
-/// Where a cluster keeps its files. One cluster per directory, and one per machine: the addresses are fixed.
+/// The directory of a cluster's files. Only one cluster can run per machine, because the addresses are fixed.
 #[derive(Clone, Debug)]
 pub struct ClusterHome(PathBuf);
 
 impl ClusterHome {
-    /// The directory `MAINSTAY_CLUSTER` names, or `cluster` in the cache.
+    /// The directory in `MAINSTAY_CLUSTER`, or `cluster` in the cache directory.
     pub fn from_env() -> Result<Self, HomeError> {
         let path = env_path("MAINSTAY_CLUSTER").or_else(|| Some(cache_dir()?.join("cluster")));
         path.map(Self).ok_or(HomeError::NotConfigured)
     }
 
-    /// A given directory, by its absolute path.
+    /// `path` must be absolute.
     pub fn new(path: &Path) -> Self {
         Self(path.to_owned())
     }
@@ -43,7 +43,7 @@ impl ClusterHome {
         self.0.join("kubeconfig")
     }
 
-    /// A kubeconfig of one of the programs.
+    /// The kubeconfig of a component.
     pub(crate) fn component_kubeconfig(&self, who: &str) -> PathBuf {
         self.0.join(format!("{who}.kubeconfig"))
     }
@@ -53,41 +53,41 @@ impl ClusterHome {
         self.0.join("pki").join(file)
     }
 
-    /// What a component wrote, over all its starts.
+    /// The log of a component, over all its restarts.
     pub fn log_file(&self, component: ClusterComponent) -> PathBuf {
         self.named_log_file(component.name())
     }
 
-    /// The same for what is no component.
+    /// The log of a program that is not a component.
     pub(crate) fn named_log_file(&self, name: &str) -> PathBuf {
         self.0.join("log").join(format!("{name}.log"))
     }
 
-    /// While this file exists, a component does not run.
+    /// While this file exists, process 1 keeps the component stopped.
     pub(crate) fn hold_file(&self, component: ClusterComponent) -> PathBuf {
         self.0
             .join("run")
             .join(format!("{}.hold", component.name()))
     }
 
-    /// This file exists while a component runs.
+    /// Exists while the component runs.
     pub(crate) fn running_file(&self, component: ClusterComponent) -> PathBuf {
         self.0
             .join("run")
             .join(format!("{}.running", component.name()))
     }
 
-    /// Written by process 1 when its world is furnished.
+    /// Written by process 1 when its namespaces are prepared.
     pub(crate) fn prepared_file(&self) -> PathBuf {
         self.0.join("run/furnished")
     }
 
-    /// Written from outside when the link is there.
+    /// Written by `cluster up` when the network link exists.
     pub(crate) fn linked_file(&self) -> PathBuf {
         self.0.join("run/linked")
     }
 
-    /// Who holds the world.
+    /// The record of the process that holds the namespaces.
     pub(crate) fn record_file(&self) -> PathBuf {
         self.0.join("run/record.json")
     }
@@ -97,22 +97,22 @@ impl ClusterHome {
         self.0.join("containerd.sock")
     }
 
-    /// This program, as it was when the cluster came up.
+    /// A copy of this program from the start of the cluster.
     pub(crate) fn cluster_program(&self) -> PathBuf {
         self.0.join("cluster")
     }
 
-    /// Volumes of pods, a directory each.
+    /// Volumes of pods, one directory each.
     pub(crate) fn volumes_dir(&self) -> PathBuf {
         self.0.join("volumes")
     }
 
-    /// Archives of images.
+    /// Image archives.
     pub(crate) fn images_dir(&self) -> PathBuf {
         self.0.join("images")
     }
 
-    /// The directories that exist before anything starts.
+    /// Directories to create before the cluster starts.
     pub(crate) fn directories(&self) -> [PathBuf; 9] {
         [
             "pki", "log", "run", "cni", "images", "kernel", "volumes", "plugins", "s3",
@@ -120,7 +120,7 @@ impl ClusterHome {
         .map(|name| self.0.join(name))
     }
 
-    /// A file of the directory itself.
+    /// A file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -1,4 +1,4 @@
-//! Certificates of one Etcd: an authority, what servers and members show, and what clients show.
+//! The certificates of one Etcd: CA, server certificates (also for peers), and client certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,39 +10,39 @@ use serde_json::{Value, json};
 
 use super::addresses::DOMAIN;
 
-/// What is needed to be a client of an encrypted Etcd, and to make one.
+/// CA and certificates to create an Etcd with TLS and to connect to it.
 #[derive(Clone)]
 pub struct TlsIdentity {
     ca: Arc<CertificateAuthority>,
     server: CertificatePem,
     client: CertificatePem,
     server_name: String,
-    /// The Etcd it is for.
+    /// Name of the Etcd.
     etcd_name: String,
-    /// What every certificate of its servers is for.
+    /// DNS names in every server certificate.
     dns_names: Vec<String>,
 }
 
-/// Which of its connections are encrypted.
+/// The connections that use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncryptedConnections {
-    /// Those of clients.
+    /// Connections of clients.
     pub clients: bool,
-    /// Those between members.
+    /// Connections between members.
     pub members: bool,
-    /// Those to sidecars.
+    /// Connections to sidecars.
     pub sidecars: bool,
 }
 
 impl EncryptedConnections {
-    /// Everything.
+    /// All connections.
     pub const ALL: Self = Self {
         clients: true,
         members: true,
         sidecars: true,
     };
 
-    /// Every combination, nothing and everything among them.
+    /// Every combination, including none and all.
     pub fn combinations() -> impl Iterator<Item = Self> {
         (0..8).map(|bits| Self {
             clients: bits & 1 != 0,
@@ -66,10 +66,10 @@ impl fmt::Debug for TlsIdentity {
 }
 
 impl TlsIdentity {
-    /// Makes one, for an Etcd of a namespace.
+    /// Creates CA and certificates for an Etcd.
     pub fn new(namespace: &str, name: &str) -> Result<Self, rcgen::Error> {
-        let authority = create_ca("an authority of tests")?;
-        // Members look up who calls them: the name they find ends with the cluster's domain.
+        let authority = create_ca("mainstay test CA")?;
+        // etcd checks peers by a reverse lookup, which returns names with the cluster's domain.
         let names = vec![
             format!("{name}-local"),
             format!("{name}-client.{namespace}.svc"),
@@ -86,8 +86,8 @@ impl TlsIdentity {
         })
     }
 
-    /// New certificates of the same authority. Servers that show theirs are known by this name, too, which clients of this
-    /// identity ask for.
+    /// Issues new certificates from the same CA. The new server certificates have the additional name `server_name`, which
+    /// clients of this identity verify.
     pub fn renew(&self, server_name: &str) -> Result<Self, rcgen::Error> {
         let mut names = self.dns_names.clone();
         names.push(server_name.to_owned());
@@ -101,7 +101,7 @@ impl TlsIdentity {
         })
     }
 
-    /// The secrets that hold it: the authority, what servers and members show, what clients show.
+    /// The Secrets: CA, server certificate, client certificate.
     pub(super) fn to_secrets(&self) -> [(String, Value); 3] {
         let pair = |pair: &CertificatePem| json!({"tls.crt": pair.certificate, "tls.key": pair.key});
         let values = [
@@ -118,7 +118,7 @@ impl TlsIdentity {
         ["ca", "server", "client"].map(|what| format!("{what}-{}", self.etcd_name))
     }
 
-    /// Asks a spec for encryption.
+    /// Enables TLS in a spec.
     pub(super) fn add_to_spec(&self, spec: &mut Value, encrypted: EncryptedConnections) {
         let [authority, server, client] = self.secret_names();
         let members = json!({
@@ -137,7 +137,7 @@ impl TlsIdentity {
         }
     }
 
-    /// How a client connects, by whichever address.
+    /// Client options that do not depend on the address.
     pub(super) fn tls_options(&self) -> TlsOptions {
         let CertificatePem { certificate, key } = &self.client;
         TlsOptions::new()
@@ -147,7 +147,7 @@ impl TlsIdentity {
     }
 }
 
-/// One that may be shown by servers and by clients, as members do both.
+/// Issues a certificate for server and client authentication: members use theirs for both.
 fn issue_certificate(authority: &CertificateAuthority, names: Vec<String>) -> Result<CertificatePem, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names)?;

@@ -1,4 +1,4 @@
-//! Installs the chart, as a person would: with Helm.
+//! Installs the chart with Helm, as a user does.
 
 use std::path::{Path, PathBuf};
 
@@ -8,25 +8,25 @@ use super::image::{CatalogueError, DEV_TAG, ETCD_IMAGE, read_etcd_versions};
 use super::programs::Programs;
 use super::run::{RunError, run};
 
-/// Where the controller lives.
+/// Namespace of the controller.
 pub const CONTROLLER_NAMESPACE: &str = "etcd-mainstay";
-/// The Lease of the controller that leads, which the chart names.
+/// The leader election Lease of the controller, as the chart names it.
 pub const ELECTION_LEASE: &str = "druid-leader-election";
 
-/// Why the controller is not installed.
+/// Why the controller could not be installed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The images to install are not known.
+    /// The image tags could not be determined.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// Helm failed.
-    #[error("install the chart")]
+    #[error("failed to install the Helm chart etcd-mainstay")]
     Helm(#[source] RunError),
 }
 
 /// Installs the chart of this checkout into the cluster of a kubeconfig, with the images `up` imports, and waits
-/// until the controller is ready. Changed specs are acted on at once.
+/// until the controller is ready. Spec changes are reconciled without annotation.
 pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), InstallError> {
     let newest = read_etcd_versions(programs).await?.pop().unwrap_or_default();
     let values = [
@@ -39,7 +39,7 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
     ];
     let helm = env_path("MAINSTAY_HELM");
     let helm = helm.unwrap_or_else(|| cache_dir().unwrap_or_default().join("helm/4/helm"));
-    let mut words = vec![
+    let mut arguments = vec![
         "upgrade".to_owned(),
         "--install".to_owned(),
         format!("--kubeconfig={}", kubeconfig.display()),
@@ -47,13 +47,13 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         "--create-namespace".to_owned(),
         "--wait".to_owned(),
         "--timeout=10m".to_owned(),
-        // Kubernetes before 1.25 drops rules of definitions it does not know; Helm would refuse to send them.
+        // Kubernetes before 1.25 drops CRD validation rules it does not know; Helm's own validation would reject them.
         "--server-side=false".to_owned(),
         "--disable-openapi-validation".to_owned(),
     ];
-    words.extend(values.map(|value| format!("--set={value}")));
-    words.extend(["etcd-mainstay".to_owned(), chart_dir().display().to_string()]);
-    let installed = run(&helm.display().to_string(), &words).await;
+    arguments.extend(values.map(|value| format!("--set={value}")));
+    arguments.extend(["etcd-mainstay".to_owned(), chart_dir().display().to_string()]);
+    let installed = run(&helm.display().to_string(), &arguments).await;
     installed.map_err(InstallError::Helm)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Writes to a cluster of etcd without pause, whatever happens to it, and remembers what was acknowledged.
+//! Writes to an etcd cluster continuously, also through failures, and records the acknowledged writes.
 //!
-//! Every write has a key of its own, so a write that is missing later is seen to be missing. A write without
-//! an answer may have happened or not; it is asked for nowhere.
+//! Every write has its own key, so that a lost write is detected. A write without a response may or may not have
+//! happened; it is not checked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::wait::{WaitTimeout, eventually};
 
-/// Longer than any healthy cluster takes on a loaded machine.
+/// Timeout of a write: longer than a healthy cluster needs on a loaded machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two writes: a load, not a flood, since many of them share a machine with everything else.
+/// Pause between two writes: many tests share the machine.
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
-/// After a failure, before the next try.
+/// Pause after a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A load in progress.
+/// A running writer.
 #[derive(Debug)]
 pub struct WriteLoad {
     stop: watch::Sender<bool>,
@@ -31,7 +31,7 @@ pub struct WriteLoad {
 }
 
 impl WriteLoad {
-    /// Starts writing below a prefix, with a pause after each write. `connect` is called again whenever a write fails.
+    /// Starts writing below a prefix, with a pause after each write. `connect` is called again after a failed write.
     pub fn start<F>(prefix: &str, connect: impl Fn() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<Client, Error>> + Send,
@@ -39,7 +39,7 @@ impl WriteLoad {
         Self::start_with_interval(prefix, WRITE_INTERVAL, connect)
     }
 
-    /// The same with a pause of another length.
+    /// Like `start`, with another pause.
     pub fn start_with_interval<F>(prefix: &str, pace: Duration, connect: impl Fn() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<Client, Error>> + Send,
@@ -52,16 +52,16 @@ impl WriteLoad {
         Self { stop, count, task }
     }
 
-    /// Waits until so many writes were acknowledged from now on.
+    /// Waits for `more` acknowledged writes from now on.
     pub async fn wait_for_writes(&self, more: u64) -> Result<(), WaitTimeout> {
         let goal = *self.count.borrow() + more;
         let written = async || (*self.count.borrow() >= goal).then_some(());
         eventually(&format!("{more} acknowledged writes"), written).await
     }
 
-    /// Ends it after the write in progress.
+    /// Stops after the current write.
     pub async fn stop(self) -> Result<AcknowledgedWrites, JoinError> {
-        // Nobody listens only when the writer is gone, which joining it tells.
+        // Sending fails only if the writer has ended; joining it reports why.
         self.stop.send(true).ok();
         self.task.await
     }
@@ -76,7 +76,7 @@ async fn write_until_stopped<F>(
 where
     F: Future<Output = Result<Client, Error>>,
 {
-    let mut observations = AcknowledgedWrites::new(Instant::now());
+    let mut writes = AcknowledgedWrites::new(Instant::now());
     let mut client = None;
     for number in 0_u64.. {
         if *stopped.borrow() {
@@ -91,7 +91,7 @@ where
             None => None,
         };
         if let Some(revision) = revision {
-            observations.record(key, number, revision, Instant::now());
+            writes.record(key, number, revision, Instant::now());
             counted.send_modify(|count| *count += 1);
             sleep(pace).await;
         } else {
@@ -99,8 +99,8 @@ where
             sleep(RETRY_INTERVAL).await;
         }
     }
-    observations.finish(Instant::now());
-    observations
+    writes.finish(Instant::now());
+    writes
 }
 
 async fn put(client: &mut Client, key: &str, number: u64) -> Option<Revision> {
@@ -109,11 +109,11 @@ async fn put(client: &mut Client, key: &str, number: u64) -> Option<Revision> {
     answer.header().map(|header| Revision(header.revision()))
 }
 
-/// What was acknowledged, and when.
+/// The acknowledged writes and their times.
 #[derive(Clone, Debug)]
 pub struct AcknowledgedWrites {
     writes: BTreeMap<String, (String, Revision)>,
-    /// When each was acknowledged, in order.
+    /// Times of the acknowledgements, in order.
     ack_times: Vec<Instant>,
     last_ack: Instant,
     longest_gap: Duration,
@@ -136,39 +136,39 @@ impl AcknowledgedWrites {
         self.writes.insert(key, (number.to_string(), revision));
     }
 
-    /// Nothing was acknowledged since the last write.
+    /// The end of the load; no write was acknowledged between the last one and it.
     fn finish(&mut self, at: Instant) {
         self.longest_gap = self.longest_gap.max(at - self.last_ack);
     }
 
-    /// How many there are.
+    /// Number of acknowledged writes.
     pub fn count(&self) -> usize {
         self.writes.len()
     }
 
-    /// How many were acknowledged between two moments.
+    /// Number of writes acknowledged in a period.
     pub fn count_between(&self, from: Instant, to: Instant) -> usize {
         let since = self.ack_times.partition_point(|at| *at < from);
         let until = self.ack_times.partition_point(|at| *at <= to);
         until.saturating_sub(since)
     }
 
-    /// The longest time without an acknowledgement.
+    /// The longest time without an acknowledged write.
     pub fn longest_gap(&self) -> Duration {
         self.longest_gap
     }
 
-    /// The newest revision of a write.
+    /// The newest acknowledged revision; `None` without writes.
     pub fn newest_revision(&self) -> Option<Revision> {
         self.writes.values().map(|(_, revision)| *revision).max()
     }
 
-    /// Keys of the writes up to a revision that a store does not have as they were written.
+    /// Keys written up to a revision that are missing or differ in `keys`.
     pub fn missing_from(&self, keys: &[Kv], up_to: Revision) -> Vec<&str> {
         self.find_missing(keys, |revision| revision <= up_to)
     }
 
-    /// Keys of all writes that a store does not have as they were written, but for those between two revisions.
+    /// Keys that are missing or differ in `keys`, except for writes between two revisions.
     pub fn missing_outside(&self, keys: &[Kv], after: Revision, before: Revision) -> Vec<&str> {
         self.find_missing(keys, |revision| revision <= after || revision >= before)
     }
@@ -208,13 +208,13 @@ mod tests {
 
     fn three_writes() -> AcknowledgedWrites {
         let start = Instant::now();
-        let mut observations = AcknowledgedWrites::new(start);
+        let mut writes = AcknowledgedWrites::new(start);
         let moments = [1, 2, 7].map(|seconds| start + Duration::from_secs(seconds));
         for (number, at) in (0_u64..).zip(moments) {
             let revision = Revision(10 + i64::try_from(number).unwrap());
-            observations.record(format!("k{number}"), number, revision, at);
+            writes.record(format!("k{number}"), number, revision, at);
         }
-        observations
+        writes
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! An `Etcd` of a cluster, as a person has one: created, changed, watched, written to.
+//! An `Etcd` in the cluster: creates, changes, observes it and writes to it, as a user does.
 //!
 //! ```text
 //! spec ─ apply ─► Etcd ─ controller ─► pods ─► members
@@ -31,31 +31,31 @@ use super::member::{MemberPod, connect, wait_for_members};
 use super::up::BUCKET;
 use super::wait::{WaitTimeout, eventually};
 
-/// The secret with the credentials of the store.
+/// Secret with the credentials of the store.
 const CREDENTIALS_SECRET: &str = "backup-store";
-/// Where a load writes.
+/// Key prefix of the load.
 const LOAD_PREFIX: &str = "/load/";
-/// Two segments of the log, made in advance, and a database.
+/// Room for two preallocated WAL segments and a database.
 const VOLUME_SIZE: &str = "512Mi";
 
-/// Why something could not be done to an Etcd.
+/// Why an operation on an Etcd failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagedEtcdError {
-    /// The API server refused.
-    #[error("{doing} {what}")]
+    /// The API server rejected a request.
+    #[error("failed to {doing} {what}")]
     Api {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// With what.
+        /// The object.
         what: String,
-        /// Why.
+        /// Underlying error.
         source: Box<kube::Error>,
     },
-    /// It has no certificates.
-    #[error("make certificates")]
+    /// The certificates could not be created.
+    #[error("failed to create certificates")]
     Identity(#[source] rcgen::Error),
-    /// It did not become what it should be.
+    /// The expected state was not reached.
     #[error(transparent)]
     Timeout(#[from] WaitTimeout),
 }
@@ -66,23 +66,23 @@ pub struct ManagedEtcd {
     client: Client,
     namespace: String,
     name: String,
-    /// What its clients need, if they need certificates.
+    /// Certificates for clients, if the Etcd uses TLS.
     identity: Option<Arc<TlsIdentity>>,
 }
 
-/// Where the backups go: into the cluster's own store, or the S3 server that `MAINSTAY_TEST_STORE_URL` names.
+/// URL of the store: `MAINSTAY_TEST_STORE_URL`, or the cluster's own S3 server.
 pub fn store_url() -> String {
     let named = env_path("MAINSTAY_TEST_STORE_URL");
     named.map_or_else(s3_url, |url| url.display().to_string())
 }
 
-/// Volumes of exactly the size asked for, or of the class `MAINSTAY_TEST_STORAGE_CLASS` names.
+/// Storage class: `MAINSTAY_TEST_STORAGE_CLASS`, or the one with volumes of exactly the requested size.
 pub fn storage_class() -> String {
     let named = env_path("MAINSTAY_TEST_STORAGE_CLASS");
     named.map_or_else(|| MEMORY_CLASS.to_owned(), |class| class.display().to_string())
 }
 
-/// What an Etcd with a backup is asked to be.
+/// The spec of an Etcd with a backup.
 pub fn etcd_spec(namespace: &str, name: &str, replicas: i32) -> Value {
     json!({
         "replicas": replicas,
@@ -104,7 +104,7 @@ pub fn etcd_spec(namespace: &str, name: &str, replicas: i32) -> Value {
 }
 
 impl ManagedEtcd {
-    /// Creates it, and the secret its backup needs.
+    /// Creates the Etcd and the Secret with the credentials of its store.
     pub async fn create(
         client: Client,
         namespace: &str,
@@ -124,7 +124,7 @@ impl ManagedEtcd {
         Ok(managed)
     }
 
-    /// Creates it with an annotation that keeps everybody from acting on it.
+    /// Creates the Etcd with an annotation that suspends its reconciliation.
     pub async fn create_suspended(
         client: Client,
         namespace: &str,
@@ -147,7 +147,7 @@ impl ManagedEtcd {
         Ok(managed)
     }
 
-    /// Sets an annotation, or takes it away.
+    /// Sets an annotation; `None` removes it.
     pub async fn annotate(&self, key: &str, value: Option<&str>) -> Result<(), ManagedEtcdError> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
         let etcds = self.api::<Etcd>();
@@ -157,7 +157,7 @@ impl ManagedEtcd {
         Ok(())
     }
 
-    /// Creates it with certificates.
+    /// Creates the Etcd with TLS.
     pub async fn create_encrypted(
         client: Client,
         namespace: &str,
@@ -181,8 +181,8 @@ impl ManagedEtcd {
         Ok(managed)
     }
 
-    /// Gives it new certificates, of the same authority. Its members are the new ones' clients from now on: `server_name` is
-    /// a name only the new certificates are for.
+    /// Replaces the certificates with new ones from the same CA. From now on clients verify `server_name`, which only the new
+    /// certificates have.
     pub async fn renew_certificates(&mut self, server_name: &str) -> Result<(), ManagedEtcdError> {
         if let Some(identity) = &self.identity {
             let renewed = identity.renew(server_name);
@@ -201,7 +201,7 @@ impl ManagedEtcd {
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data,
             });
             let applied = secrets.patch(name, &apply_params(), &Patch::Apply(secret)).await;
-            applied.map_err(self.api_error("apply a secret of"))?;
+            applied.map_err(self.api_error("apply a Secret of"))?;
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl ManagedEtcd {
         Ok(())
     }
 
-    /// Changes its spec by a merge patch.
+    /// Changes the spec with a merge patch.
     pub async fn patch_spec(&self, spec: Value) -> Result<(), ManagedEtcdError> {
         let patch = Patch::Merge(json!({ "spec": spec }));
         let changed = self.api::<Etcd>();
@@ -227,7 +227,7 @@ impl ManagedEtcd {
         Ok(())
     }
 
-    /// Deletes it and waits until it is gone, and its pods with it.
+    /// Deletes the Etcd and waits until it and its pods are gone.
     pub async fn delete(&self) -> Result<(), ManagedEtcdError> {
         let etcds = self.api::<Etcd>();
         let deleted = etcds.delete(&self.name, &DeleteParams::default()).await;
@@ -236,28 +236,28 @@ impl ManagedEtcd {
             let is_left = etcds.get_opt(&self.name).await.ok()?.is_some();
             (!is_left && self.list_pods().await.ok()?.is_empty()).then_some(())
         };
-        Ok(eventually("no Etcd and no pods", is_gone).await?)
+        Ok(eventually("the Etcd and its pods to be deleted", is_gone).await?)
     }
 
-    /// As it is now.
+    /// Reads the Etcd.
     pub async fn get(&self) -> Result<Etcd, ManagedEtcdError> {
         let etcd = self.api::<Etcd>().get(&self.name).await;
         etcd.map_err(self.api_error("read"))
     }
 
-    /// Waits until nothing is left to do for what its spec asks now.
+    /// Waits until the current spec is reconciled and all conditions are healthy.
     pub async fn wait_until_settled(&self) -> Result<Etcd, ManagedEtcdError> {
-        let what = format!("Etcd {} to be as its spec asks", self.name);
+        let what = format!("Etcd {} to be reconciled and healthy", self.name);
         let settled = async || self.get().await.ok().filter(is_settled);
         Ok(eventually(&what, settled).await?)
     }
 
-    /// Its members by name, once there are so many and all are ready.
+    /// Waits until `count` members are ready; returns them by name.
     pub async fn wait_for_members(&self, count: usize) -> Result<Vec<MemberPod>, WaitTimeout> {
         self.wait_for_members_where(count, |_| true).await
     }
 
-    /// The same, once each is as wanted.
+    /// Like `members`, with a condition on each member.
     pub async fn wait_for_members_where(
         &self,
         count: usize,
@@ -267,34 +267,34 @@ impl ManagedEtcd {
         wait_for_members(&self.api(), whom, count, is_wanted).await
     }
 
-    /// Selects its pods.
+    /// Label selector of the pods.
     pub fn selector(&self) -> String {
         let name = &self.name;
         format!("app.kubernetes.io/part-of={name},app.kubernetes.io/component=etcd-statefulset")
     }
 
-    /// Its pods, in whatever state.
+    /// The pods, in any state.
     pub async fn list_pods(&self) -> Result<Vec<Pod>, ManagedEtcdError> {
         let params = ListParams::default().labels(&self.selector());
         let pods = self.api::<Pod>().list(&params).await;
         Ok(pods.map_err(self.api_error("list the pods of"))?.items)
     }
 
-    /// The claim of a member's volume.
+    /// Name of a member's PVC.
     pub fn pvc_name(&self, member: &MemberPod) -> String {
         format!("{}-{}", self.name, member.pod)
     }
 
-    /// Deletes a member's volume, which goes when the pod does, and the pod.
+    /// Deletes a member's PVC and its pod. Kubernetes deletes the volume when the pod is gone.
     pub async fn delete_volume(&self, member: &MemberPod) -> Result<(), ManagedEtcdError> {
         let params = DeleteParams::default();
         let claims = self.api::<PersistentVolumeClaim>();
         let deleted = claims.delete(&self.pvc_name(member), &params).await;
-        deleted.map_err(self.api_error("delete a claim of"))?;
+        deleted.map_err(self.api_error("delete a PVC of"))?;
         self.kill_pod(member).await
     }
 
-    /// Deletes a member's pod, at once and without asking it.
+    /// Deletes a member's pod without a grace period.
     pub async fn kill_pod(&self, member: &MemberPod) -> Result<(), ManagedEtcdError> {
         let params = DeleteParams::default().grace_period(0);
         let deleted = self.api::<Pod>().delete(&member.pod, &params).await;
@@ -302,12 +302,12 @@ impl ManagedEtcd {
         Ok(())
     }
 
-    /// Writes to it through its Service until stopped, whichever member answers.
+    /// Writes through the client Service until stopped.
     pub async fn start_load(&self) -> Result<WriteLoad, ManagedEtcdError> {
         self.start_load_paced(None).await
     }
 
-    /// The same without a pause between two writes.
+    /// Like `load`, without a pause between two writes.
     pub async fn start_unpaced_load(&self) -> Result<WriteLoad, ManagedEtcdError> {
         self.start_load_paced(Some(Duration::ZERO)).await
     }
@@ -319,7 +319,7 @@ impl ManagedEtcd {
             let service = services.get(&name).await.ok()?;
             service.spec?.cluster_ip?.parse().ok()
         };
-        let address = eventually("the Service of clients", address).await?;
+        let address = eventually("the client Service to have an address", address).await?;
         let identity = self.identity.clone();
         let connect = move || {
             let identity = identity.clone();
@@ -331,44 +331,44 @@ impl ManagedEtcd {
         })
     }
 
-    /// Waits until the controller says that data is lost.
+    /// Waits until the controller reports data loss.
     pub async fn wait_for_recovery_required(&self) -> Result<Condition, WaitTimeout> {
         let lost = async || {
-            let told = find_condition(&self.get().await.ok()?, &ConditionType::RecoveryRequired)?;
-            (told.status == ConditionStatus::True).then_some(told)
+            let reported = find_condition(&self.get().await.ok()?, &ConditionType::RecoveryRequired)?;
+            (reported.status == ConditionStatus::True).then_some(reported)
         };
-        eventually("data that is told to be lost", lost).await
+        eventually("data loss to be reported", lost).await
     }
 
-    /// Waits until the controller asks whether it may recover what was lost, and approves. Returns what it said.
+    /// Waits until the controller requests approval of a recovery, and approves it. Returns the controller's message.
     pub async fn approve_recovery(&self) -> Result<String, ManagedEtcdError> {
         let asked = async || {
             let recovery = self.get().await.ok()?.status?.mainstay?.recovery?;
             (recovery.phase == RecoveryPhase::AwaitingApproval).then_some(recovery)
         };
-        let recovery = eventually("a recovery that waits for approval", asked).await?;
+        let recovery = eventually("a recovery to await approval", asked).await?;
         self.annotate(APPROVE_RECOVERY, Some(&recovery.id)).await?;
         Ok(recovery.message)
     }
 
-    /// Waits until a rehearsed restore went wrong, or reached this revision and was compared with etcd.
+    /// Waits until a restore drill failed, or reached this revision and was compared with etcd.
     pub async fn wait_for_drill(&self, revision: Revision) -> Result<DrillStatus, WaitTimeout> {
         let drilled = async || {
             let drill = self.get().await.ok()?.status?.mainstay?.restore_drill?;
             let reached = drill.revision.is_some_and(|reached| reached >= revision.0);
-            let is_compared = drill.message.contains("it is what etcd held");
+            let is_compared = drill.message.contains("content equals etcd's");
             (!drill.succeeded || reached && is_compared).then_some(drill)
         };
-        eventually("a rehearsed restore", drilled).await
+        eventually("a restore drill", drilled).await
     }
 
-    /// Waits until the backup holds a revision.
+    /// Waits until the backup contains a revision.
     pub async fn wait_until_backed_up(&self, revision: Revision) -> Result<(), WaitTimeout> {
         let is_there = async || (self.backup_revision().await? >= revision).then_some(());
         eventually(&format!("a backup of revision {revision}"), is_there).await
     }
 
-    /// The newest revision of the backup, as the Leases of its snapshots tell.
+    /// The newest revision of the backup, read from the snapshot Leases.
     pub async fn backup_revision(&self) -> Option<Revision> {
         let leases = self.api::<Lease>();
         let newest = async |kind: &str| -> Option<i64> {
@@ -399,23 +399,23 @@ impl ManagedEtcd {
     }
 }
 
-/// Who applies what tests make.
+/// Field manager of the tests.
 fn apply_params() -> PatchParams {
     PatchParams::apply("mainstay-tests").force()
 }
 
-/// What opens the cluster's own store.
+/// Credentials of the cluster's own store.
 fn store_credentials() -> Value {
     json!({"region": "us-east-1", "accessKeyID": S3_KEY_ID, "secretAccessKey": S3_SECRET})
 }
 
-/// A condition of an Etcd, if it has been told.
+/// A condition of an Etcd; `None` if it is not published yet.
 pub fn find_condition(etcd: &Etcd, type_: &ConditionType) -> Option<Condition> {
     let conditions = etcd.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|one| one.type_ == *type_).cloned()
 }
 
-/// Whether the controller has done what the spec asks, and says that all of it is well.
+/// Whether the current spec is reconciled and all conditions are healthy.
 fn is_settled(etcd: &Etcd) -> bool {
     let Some(status) = &etcd.status else {
         return false;

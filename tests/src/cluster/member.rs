@@ -1,4 +1,4 @@
-//! Members of an etcd cluster in pods, asked from outside: each by the address of its pod.
+//! Connects to the members of an etcd cluster, each at the address of its pod.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,42 +19,42 @@ use tokio::time::timeout;
 use super::identity::TlsIdentity;
 use super::wait::{WaitTimeout, eventually};
 
-/// Where etcd serves clients.
+/// Client port of etcd.
 pub(super) const CLIENT_PORT: u16 = 2379;
-/// Where the sidecar answers.
+/// HTTP port of the sidecar.
 const SIDECAR_PORT: u16 = 8080;
-/// How long an answer of the sidecar may take.
+/// Timeout of a request to the sidecar.
 const SIDECAR_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may take; who writes without pause waits for less.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer of etcd may take: longer than an election on a machine that is busy.
+/// Timeout of a request to etcd: longer than an election on a loaded machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why nothing is known about members.
+/// Why members could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemberError {
-    /// They are not ready, or not at the same revision.
+    /// Members are not ready, or not at the same revision.
     #[error(transparent)]
     Timeout(#[from] WaitTimeout),
-    /// Members tell different histories.
-    #[error("members disagree about revision {revision}")]
+    /// Members have different histories.
+    #[error("members have different content at revision {revision}")]
     Disagree {
-        /// Up to where.
+        /// The compared revision.
         revision: Revision,
     },
 }
 
-/// A member, as its pod is now.
+/// A member and its pod.
 #[derive(Clone, Debug)]
 pub struct MemberPod {
-    /// The pod's name.
+    /// Name of the pod.
     pub pod: String,
-    /// The pod's identity: another one after the pod was replaced.
+    /// uid of the pod; it changes when the pod is replaced.
     pub uid: String,
-    /// The pod's address.
+    /// Address of the pod.
     pub address: Ipv4Addr,
-    /// What its clients need, if they need certificates.
+    /// Certificates for clients, if the Etcd uses TLS.
     identity: Option<Arc<TlsIdentity>>,
 }
 
@@ -65,7 +65,7 @@ impl PartialEq for MemberPod {
 }
 
 impl MemberPod {
-    /// The member of a pod that is ready and stays.
+    /// The member of a pod; `None` if the pod is not ready or is terminating.
     fn from_ready_pod(pod: &Pod, identity: Option<&Arc<TlsIdentity>>) -> Option<Self> {
         let status = pod.status.as_ref()?;
         let mut conditions = status.conditions.iter().flatten();
@@ -81,26 +81,26 @@ impl MemberPod {
         (is_ready && !is_leaving).then_some(member)
     }
 
-    /// What its sidecar says of itself, where that is not encrypted; `None` when it does not answer.
+    /// The `/status` of its sidecar, without TLS; `None` if it does not respond.
     pub async fn sidecar_status(&self) -> Option<Value> {
         let url = format!("http://{}:{SIDECAR_PORT}/status", self.address);
         let answer = timeout(SIDECAR_TIMEOUT, reqwest::get(url)).await.ok()?.ok()?;
         timeout(SIDECAR_TIMEOUT, answer.json()).await.ok()?.ok()
     }
 
-    /// A client of this very member.
+    /// A client of this member only.
     pub async fn client(&self) -> Result<Client, Error> {
         connect(self.address, self.identity.as_deref()).await
     }
 
-    /// Who it thinks leads; `None` when nobody does, or it does not answer.
+    /// The leader's ID as this member reports it; `None` without a leader or a response.
     pub async fn leader_id(&self) -> Option<MemberId> {
         let mut client = self.client().await.ok()?;
         let leader = client.status().await.ok()?.leader();
         (leader != 0).then_some(MemberId(leader))
     }
 
-    /// Its own identity; `None` when it does not answer.
+    /// Its member ID; `None` if it does not respond.
     pub async fn member_id(&self) -> Option<MemberId> {
         let mut client = self.client().await.ok()?;
         let status = client.status().await.ok()?;
@@ -108,7 +108,7 @@ impl MemberPod {
     }
 }
 
-/// A client at an address, which may be down.
+/// A client of an address, which may be down.
 pub async fn connect(address: Ipv4Addr, identity: Option<&TlsIdentity>) -> Result<Client, Error> {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(CONNECT_TIMEOUT)
@@ -122,7 +122,7 @@ pub async fn connect(address: Ipv4Addr, identity: Option<&TlsIdentity>) -> Resul
     Client::connect([url], Some(options)).await
 }
 
-/// The members of the pods a selector finds, by name, once there are so many, all are ready and `is_wanted`.
+/// Waits until `count` pods of a selector are ready and match `is_wanted`; returns their members by name.
 pub async fn wait_for_members(
     pods: &Api<Pod>,
     (selector, identity): (&str, Option<&Arc<TlsIdentity>>),
@@ -140,14 +140,14 @@ pub async fn wait_for_members(
     .await
 }
 
-/// What a whole cluster of etcd holds.
+/// The content of an etcd cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpaceContent {
-    /// Up to where.
+    /// The compared revision.
     pub revision: Revision,
-    /// Every key.
+    /// All keys.
     pub keys: Vec<Kv>,
-    /// The hash over the whole history, which every member told.
+    /// HashKV over the whole history, equal on all members.
     pub hash: u32,
 }
 
@@ -166,7 +166,7 @@ impl fmt::Display for KeySpaceContent {
     }
 }
 
-/// What every one of the members holds now.
+/// The content that all members hold now.
 pub async fn read_key_space(members: &[MemberPod]) -> Result<KeySpaceContent, MemberError> {
     let Some(first) = members.first() else {
         return read_key_space_at(members, Revision(0)).await;
@@ -175,28 +175,28 @@ pub async fn read_key_space(members: &[MemberPod]) -> Result<KeySpaceContent, Me
         let client = first.client().await.ok()?;
         current_revision(&mut client.kv_client()).await.ok()
     };
-    let revision = eventually("a quorum that tells its revision", newest).await?;
+    let revision = eventually("a member with quorum to report its revision", newest).await?;
     read_key_space_at(members, revision).await
 }
 
-/// What every one of the members held at a revision.
+/// The content that all members held at a revision.
 pub async fn read_key_space_at(members: &[MemberPod], revision: Revision) -> Result<KeySpaceContent, MemberError> {
-    let told = async || {
+    let reported = async || {
         let mut hashes = BTreeSet::new();
         for member in members {
             let mut client = member.client().await.ok()?;
             let at = client.status().await.ok()?.header()?.revision();
             if at < revision.0 {
-                return None; // it is still being told
+                return None; // this member has not applied the revision yet
             }
-            // A learner tells none, and a member may learn late that it is none any more.
-            let told = client.hash_kv(revision.0).await.ok()?;
-            hashes.insert((told.compact_version(), told.hash()));
+            // A learner does not serve HashKV, and a promoted member may apply its promotion late.
+            let response = client.hash_kv(revision.0).await.ok()?;
+            hashes.insert((response.compact_version(), response.hash()));
         }
         let compactions: BTreeSet<i64> = hashes.iter().map(|(compacted, _)| *compacted).collect();
-        (compactions.len() < 2).then_some(hashes) // else one of them is still compacting
+        (compactions.len() < 2).then_some(hashes) // otherwise a member is still compacting
     };
-    let hashes = eventually("every member at the same revision", told).await?;
+    let hashes = eventually("every member to reach the same revision", reported).await?;
     let mut hashes = hashes.into_iter().map(|(_, hash)| hash);
     let (Some(hash), None, Some(first)) = (hashes.next(), hashes.next(), members.first()) else {
         return Err(MemberError::Disagree { revision });
@@ -205,7 +205,7 @@ pub async fn read_key_space_at(members: &[MemberPod], revision: Revision) -> Res
         let client = first.client().await.ok()?;
         list_keys_at(&mut client.kv_client(), revision).await.ok()
     };
-    let keys = eventually("a quorum that tells its keys", all).await?;
+    let keys = eventually("a member with quorum to return its keys", all).await?;
     Ok(KeySpaceContent {
         revision,
         keys,

@@ -1,24 +1,23 @@
-//! A Kubernetes cluster on this machine, made of the real programs, that leaves nothing behind.
+//! A Kubernetes cluster on this machine, run by the real programs, that can be removed without a trace.
 //!
 //! ```text
-//! cluster up ─ files (keys, configuration) ─► unshare ─► world::init, process 1 of a world of its own
+//! cluster up ─ files (keys, configuration) ─► unshare ─► world::init, process 1 in new namespaces
 //!     │                                                    ├ etcd, kube-apiserver, controllers, scheduler
-//!     ├ link: a pair of devices into that world            ├ containerd, kubelet, kube-proxy ─► pods
+//!     ├ link: a veth pair into those namespaces            ├ containerd, kubelet, kube-proxy ─► pods
 //!     └ image: archives of programs, imported              ├ an S3 server
-//!                                                          └ attend: names and volumes
-//! tests ─► Cluster { client, Node } ─► stop a component, cut a wire, damage a volume
-//! cluster down ─ ends process 1 by its id
+//!                                                          └ attend: DNS and volumes
+//! tests ─► Cluster { client, Node } ─► stop a component, drop packets, damage a volume
+//! cluster down ─ kills process 1 by its ID
 //! ```
 //!
-//! **Comes in**: the programs `make setup` provides, and a directory. **Goes out**: a cluster of one node with
-//! a kubeconfig; pods and services have addresses this machine reaches.
+//! It needs the programs of `make setup` and a directory. The cluster has one node and a kubeconfig; this machine can
+//! reach the addresses of pods and Services.
 //!
-//! **Holds**: processes, mounts, network devices, firewall rules and kernel settings exist inside one set of
-//! namespaces only, so they end when its first process ends, however that happens; what remains are a
-//! directory and empty control groups, which the next `up` or `down` removes. The world has no route out of
-//! the machine. **Does not do**: pull images, reach the internet, run without root.
+//! **Invariants**: processes, mounts, network devices, firewall rules and kernel settings exist only inside one set of
+//! namespaces, so the kernel removes them when the first process ends. A directory and empty cgroups remain, which the
+//! next `up` or `down` removes. The cluster has no route out of the machine: it cannot pull images. It needs root.
 //!
-//! Where `KUBECONFIG` names a cluster of somebody else, that one is used: it has a client and no [`Node`].
+//! If `KUBECONFIG` points to an external cluster, that one is used: it has a client and no [`Node`].
 
 pub mod addresses;
 pub mod attend;

@@ -1,5 +1,5 @@
-//! A test's hand on the node of the machine's own cluster: components that stop, wires that are cut, volumes
-//! that are looked into. All of it happens inside the cluster's world.
+//! Access of tests to the node of this machine's cluster: stops components, drops packets, reads volumes. Everything
+//! happens inside the cluster's namespaces.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,40 +18,40 @@ use super::home::ClusterHome;
 use super::run::{RunError, run};
 use super::world::find_holder;
 
-/// Process 1 looks every few milliseconds, and a killed program ends at once.
+/// Process 1 checks every few milliseconds, and a killed program ends at once.
 const DEADLINE: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Tells rules of tests from those of Kubernetes.
+/// Distinguishes the rules of tests from those of Kubernetes.
 const RULE_COMMENT: &str = "mainstay-cut";
 
-/// Why something did not happen to a node.
+/// Why an operation on the node failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The sign for process 1 could not be set or removed.
-    #[error("hold or release {component}")]
+    /// The hold file could not be created or removed.
+    #[error("failed to create or remove the hold file of {component}")]
     HoldFile {
-        /// What is held or released.
+        /// The component.
         component: &'static str,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// A component did not stop or start.
-    #[error("{component} is not as it should be after {DEADLINE:?}")]
+    /// A component did not stop or start in time.
+    #[error("{component} did not stop or start within {DEADLINE:?}")]
     Component {
-        /// Which.
+        /// The component.
         component: &'static str,
     },
-    /// A program of a pod was not found or not killed.
-    #[error("kill {program} of pod {pod}")]
+    /// A process of a pod was not found or could not be killed.
+    #[error("failed to kill {program} of pod {pod}")]
     Program {
-        /// Which.
+        /// Name of the program.
         program: &'static str,
         /// Identity of the pod.
         pod: String,
     },
-    /// A rule was not set, read or removed.
-    #[error("change the rules between pods")]
+    /// An iptables rule could not be set, read or removed.
+    #[error("failed to change or list iptables rules of the cluster")]
     Rule(#[source] RunError),
 }
 
@@ -59,7 +59,7 @@ pub enum NodeError {
 #[derive(Clone, Debug)]
 pub struct LocalNode {
     home: ClusterHome,
-    /// The id process 1 of its world has on this machine.
+    /// The ID of the cluster's process 1 on this machine.
     init_pid: i32,
 }
 
@@ -73,7 +73,7 @@ impl LocalNode {
         })
     }
 
-    /// Kills a component and keeps it from starting again.
+    /// Kills a component and keeps it stopped.
     pub async fn stop(&self, component: ClusterComponent) -> Result<(), NodeError> {
         let set = File::create(self.home.hold_file(component));
         set.map_err(|source| NodeError::HoldFile {
@@ -110,14 +110,14 @@ impl LocalNode {
         Ok(())
     }
 
-    /// What a component wrote.
+    /// The log of a component.
     pub fn read_log(&self, component: ClusterComponent) -> String {
         let text = fs::read(self.home.log_file(component)).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Where the bytes of a volume are found from outside, mounted or not; `None` when it is no directory of
-    /// the node.
+    /// The path of a volume's data as seen from this machine, mounted or not; `None` if it is not a directory of the
+    /// node.
     pub fn volume_directory(&self, volume: &PersistentVolume) -> Option<PathBuf> {
         let path = &volume.spec.as_ref()?.host_path.as_ref()?.path;
         let inside = Path::new(path).strip_prefix("/").ok()?;
@@ -129,7 +129,7 @@ impl LocalNode {
         )
     }
 
-    /// Kills a program of a pod, as `kill -9` does.
+    /// Kills a process of a pod with SIGKILL.
     pub fn kill_program(&self, program: &'static str, pod: &str) -> Result<(), NodeError> {
         let none = || NodeError::Program {
             program,
@@ -140,7 +140,7 @@ impl LocalNode {
         let is_it = |id: &String| {
             let about = |what: &str| fs::read(format!("/proc/{id}/{what}")).unwrap_or_default();
             let has = |text: Vec<u8>, word: &str| String::from_utf8_lossy(&text).contains(word);
-            // Control groups spell the pod's identity with lines below or between.
+            // cgroup names contain the pod's uid with underscores or dashes.
             let groups = about("cgroup");
             has(about("cmdline"), program)
                 && (has(groups.clone(), pod) || has(groups, &pod.replace('-', "_")))
@@ -156,10 +156,10 @@ impl LocalNode {
         self.insert_rules(drop_rules(some, others)).await
     }
 
-    /// Lets so many bytes of a pod pass to the S3 server, and drops all that follow, until the cut is healed. An upload of more
-    /// bytes hangs in its middle.
+    /// Lets `bytes` of a pod pass to the S3 server and drops all packets after that, until the cut is healed. A larger upload
+    /// hangs halfway.
     pub async fn stall_uploads(&self, of: Ipv4Addr, after: u64) -> Result<NetworkCut, NodeError> {
-        // Each new rule comes before the last one.
+        // Rules are inserted at the front: the last one inserted is matched first.
         let stall = FirewallRule::DropToStore { of };
         self.insert_rules(vec![stall, FirewallRule::AcceptBytes { of, bytes: after }])
             .await
@@ -179,7 +179,7 @@ impl LocalNode {
     }
 }
 
-/// A cut between pods. Dropping it heals it.
+/// Dropped packets between pods. Dropping this value heals the cut.
 #[derive(Debug)]
 #[must_use = "a cut that is dropped is healed"]
 pub struct NetworkCut {
@@ -212,7 +212,7 @@ impl NetworkCut {
 impl Drop for NetworkCut {
     fn drop(&mut self) {
         for &rule in &self.rules {
-            // Fails only when the world is gone, and the rule with it.
+            // Fails only if the namespaces are gone, and the rule with them.
             Command::new("nsenter")
                 .args(rule_arguments(self.init_pid, "--delete", rule))
                 .status()
@@ -221,14 +221,14 @@ impl Drop for NetworkCut {
     }
 }
 
-/// Which packets pass or are dropped.
+/// The packets that pass or are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirewallRule {
-    /// None from one pod to another passes.
+    /// Drops packets from one pod to another.
     DropBetween { from: Ipv4Addr, to: Ipv4Addr },
-    /// None from a pod to the S3 server passes.
+    /// Drops packets from a pod to the S3 server.
     DropToStore { of: Ipv4Addr },
-    /// So many bytes of them pass.
+    /// Accepts this many bytes from a pod to the S3 server.
     AcceptBytes { of: Ipv4Addr, bytes: u64 },
 }
 
@@ -244,8 +244,8 @@ fn drop_rules(some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Vec<FirewallRule> {
         .collect()
 }
 
-/// Pods hang on a bridge whose packets pass the same chain as those between networks. New rules come first,
-/// or packets of old connections would pass by an earlier one.
+/// Packets of the bridge pass the FORWARD chain. New rules must come first: an earlier rule accepts packets of established
+/// connections.
 fn rule_arguments(first: i32, verb: &str, rule: FirewallRule) -> Vec<String> {
     let store = |of| format!("INPUT --source {of} --protocol tcp --destination-port {S3_PORT}");
     let (matches, jump) = match rule {
@@ -263,20 +263,20 @@ fn rule_arguments(first: i32, verb: &str, rule: FirewallRule) -> Vec<String> {
     iptables_arguments(first, &rule)
 }
 
-/// A command of iptables in the world of a first process, without quotes in it.
+/// Arguments of `nsenter` for an iptables command in the namespaces of process `first`; the command has no quotes.
 fn iptables_arguments(first: i32, command: &str) -> Vec<String> {
     let line = format!("--target {first} --mount --net -- iptables --wait {command}");
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// How many packets of a pod were dropped, by a list with the columns packets, bytes, target, protocol, options, in, out, source.
+/// Number of dropped packets of a pod, from a list with the columns packets, bytes, target, protocol, options, in, out, source.
 fn dropped_packets(list: &str, of: Ipv4Addr) -> u64 {
     let source = of.to_string();
     let lines = list.lines().filter(|line| line.contains(RULE_COMMENT));
-    let printer_columns = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mut counts = printer_columns.filter_map(|printer_columns| {
-        let is_it = printer_columns.get(2) == Some(&"DROP") && printer_columns.get(7) == Some(&source.as_str());
-        is_it.then(|| printer_columns.first()?.parse::<u64>().ok())?
+    let columns = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut counts = columns.filter_map(|columns| {
+        let is_it = columns.get(2) == Some(&"DROP") && columns.get(7) == Some(&source.as_str());
+        is_it.then(|| columns.first()?.parse::<u64>().ok())?
     });
     counts.next().unwrap_or(0)
 }

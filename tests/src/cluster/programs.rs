@@ -1,4 +1,4 @@
-//! Where the programs of a cluster are on this machine.
+//! Finds the programs of a cluster on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use mainstay_testkit::place::{cache_dir, env_path};
 
 use super::run::{RunError, run};
 
-/// What is needed of Kubernetes.
+/// Programs of Kubernetes.
 const KUBERNETES_PROGRAMS: [&str; 5] = [
     "kube-apiserver",
     "kube-controller-manager",
@@ -14,7 +14,7 @@ const KUBERNETES_PROGRAMS: [&str; 5] = [
     "kubelet",
     "kube-proxy",
 ];
-/// What is needed to run pods, below the node's directory.
+/// Programs to run pods, relative to the node's directory.
 const NODE_PROGRAMS: [&str; 7] = [
     "bin/containerd",
     "bin/containerd-shim-runc-v2",
@@ -24,7 +24,7 @@ const NODE_PROGRAMS: [&str; 7] = [
     "cni/host-local",
     "cni/loopback",
 ];
-/// What is needed of the machine itself.
+/// Programs of the machine itself.
 const HOST_PROGRAMS: [&str; 7] = [
     "conntrack",
     "ip",
@@ -34,50 +34,50 @@ const HOST_PROGRAMS: [&str; 7] = [
     "setsid",
     "unshare",
 ];
-/// Where the machine keeps programs, whoever asks.
+/// The search path of the machine's programs, independent of the caller's PATH.
 pub(crate) const HOST_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Why a cluster cannot be made of what this machine has.
+/// Why the programs of a cluster are incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramsError {
-    /// A program is not where it should be.
-    #[error("{} is not there: run `make setup`, or point {variable} at another one", path.display())]
+    /// A program is missing.
+    #[error("{} not found; run `make setup`, or set {variable} to its location", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
-        /// The variable that says where to look.
+        /// The environment variable that overrides the path.
         variable: &'static str,
     },
-    /// The machine lacks a program of its own.
-    #[error("this machine has no {program}: run `make setup` as root")]
+    /// A program of the machine is missing.
+    #[error("{program} is not installed; run `make setup` as root")]
     MissingOnHost {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
     },
-    /// The kubelet does not run.
-    #[error("ask the kubelet for its version")]
+    /// The kubelet could not be run.
+    #[error("failed to run kubelet --version")]
     Version(#[source] RunError),
-    /// The kubelet's answer is no version.
-    #[error("the kubelet tells no version: {answer}")]
+    /// The output of the kubelet has no version.
+    #[error("no version in the output of kubelet --version: {answer}")]
     NoVersion {
-        /// What it said.
+        /// The output.
         answer: String,
     },
 }
 
-/// Directories and programs.
+/// The programs of a cluster.
 #[derive(Clone, Debug)]
 pub struct Programs {
     kubernetes: PathBuf,
     node: PathBuf,
-    /// From the oldest to the newest, which is always there, with the variables that name their directories.
+    /// Directories of etcd, oldest first, with the variables that override them. The newest always exists.
     etcd_dirs: Vec<(PathBuf, &'static str)>,
     weed: PathBuf,
 }
 
-/// Etcds by the variables that name their directories, and where they are otherwise. The newest is the last.
+/// Variables that override the directories of etcd, and the default directories. The newest is last.
 const ETCD_DIRS: [(&str, &str); 3] = [
     ("MAINSTAY_ETCD_3_4", "etcd/3.4"),
     ("MAINSTAY_ETCD_3_5", "etcd/3.5"),
@@ -85,7 +85,7 @@ const ETCD_DIRS: [(&str, &str); 3] = [
 ];
 
 impl Programs {
-    /// Those `make setup` provided, or variables name, all of them there.
+    /// Finds all programs, provided by `make setup` or by variables.
     pub fn find() -> Result<Self, ProgramsError> {
         let programs = Self::locate();
         programs.check_etcds()?;
@@ -93,7 +93,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// The same for a cluster of somebody else: only the etcds are sure to be there.
+    /// Like `find` for an external cluster: only etcd is required.
     pub fn find_etcds() -> Result<Self, ProgramsError> {
         let programs = Self::locate();
         programs.check_etcds()?;
@@ -122,7 +122,7 @@ impl Programs {
         check_files(etcds.map(|(directory, variable)| (directory.join("etcd"), *variable)))
     }
 
-    /// Fails unless every version that `make setup` provides is there, for tests that compare versions.
+    /// Fails unless every version of `make setup` exists, for tests that compare versions.
     pub fn check_all_etcds(&self) -> Result<(), ProgramsError> {
         let cache = cache_dir().unwrap_or_default();
         let etcds = ETCD_DIRS.map(|(variable, default)| {
@@ -153,12 +153,12 @@ impl Programs {
         self.kubernetes.join(name)
     }
 
-    /// A file of what runs pods.
+    /// A program or file to run pods.
     pub(crate) fn node_file(&self, name: &str) -> PathBuf {
         self.node.join(name)
     }
 
-    /// Directories of etcd, from the oldest to the newest.
+    /// Directories of etcd, oldest first.
     pub(crate) fn etcd_dirs(&self) -> impl Iterator<Item = &Path> {
         self.etcd_dirs.iter().map(|(directory, _)| directory.as_path())
     }
@@ -173,11 +173,11 @@ impl Programs {
         &self.weed
     }
 
-    /// Every directory that holds one of them.
+    /// Every directory with one of the programs.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let mut all = vec![self.kubernetes.clone(), self.node.clone()];
         all.extend(self.etcd_dirs().map(Path::to_owned));
-        // A Python environment: the program finds its parts from the tree's root.
+        // A Python environment: the program needs the whole tree.
         all.extend(self.weed.ancestors().nth(2).map(Path::to_owned));
         all.extend(
             all.clone()
@@ -189,12 +189,12 @@ impl Programs {
         all
     }
 
-    /// What a program of the cluster finds without a path.
+    /// The PATH of the cluster's programs.
     pub(crate) fn search_path(&self) -> String {
         format!("{}:{HOST_PATH}", self.node_file("bin").display())
     }
 
-    /// The 20 of `Kubernetes v1.20.2`: flags come and go.
+    /// The minor version of Kubernetes, 20 of `Kubernetes v1.20.2`: flags depend on it.
     pub(crate) async fn minor_version(&self) -> Result<u32, ProgramsError> {
         let kubelet = self.kubernetes_program("kubelet").display().to_string();
         let answer = run(&kubelet, &["--version"])
@@ -208,16 +208,16 @@ impl Programs {
     }
 }
 
-/// Where an etcd may be.
+/// A possible directory of etcd.
 struct EtcdLocation {
     path: PathBuf,
-    /// Which may name the path.
+    /// The variable that may override the path.
     variable: &'static str,
-    /// Whether it does, so that the etcd has to be there.
+    /// Whether the variable is set, so that this etcd must exist.
     is_required: bool,
 }
 
-/// The newest etcd, and the older ones that are there or have to be: a demo needs one version only.
+/// The newest etcd, and the older ones that exist or must exist: a demo needs only one version.
 fn choose_etcds(places: &[EtcdLocation]) -> Vec<(PathBuf, &'static str)> {
     let newest = places.len().saturating_sub(1);
     let places = places.iter().enumerate();
@@ -228,7 +228,7 @@ fn choose_etcds(places: &[EtcdLocation]) -> Vec<(PathBuf, &'static str)> {
     chosen.collect()
 }
 
-/// Files, each with the variable that says where to look for it.
+/// Checks that files exist; each comes with the variable that overrides its path.
 fn check_files(
     files: impl IntoIterator<Item = (PathBuf, &'static str)>,
 ) -> Result<(), ProgramsError> {
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(
             names(true),
             ["OLD", "MIDDLE", "NEW"],
-            "a variable asks for it"
+            "its variable is set"
         );
     }
 }

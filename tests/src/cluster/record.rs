@@ -1,7 +1,7 @@
-//! Remembers which process holds a world, and never takes another one for it.
+//! Identifies the process that holds the namespaces of a cluster.
 //!
-//! Process ids are used again. A record therefore keeps when its process started and during which boot of
-//! the machine; a process that differs in either is somebody else's.
+//! Process IDs are reused. A record therefore contains the start time of the process and the boot ID of the machine; a
+//! process that differs in either is an unrelated one, which must not be killed.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::io;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// One process of this machine.
+/// Identity of one process of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessRecord {
     process: i32,
@@ -18,7 +18,7 @@ pub(crate) struct ProcessRecord {
 }
 
 impl ProcessRecord {
-    /// Of a running process; `None` when it has ended.
+    /// The record of a running process; `None` if it has ended.
     pub(crate) fn from_pid(process: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -29,12 +29,12 @@ impl ProcessRecord {
         })
     }
 
-    /// Whether the very process still runs.
+    /// Whether this process still runs.
     pub(crate) fn is_running(&self) -> bool {
         Self::from_pid(self.process).as_ref() == Some(self)
     }
 
-    /// Its only child, the first process of the world it made.
+    /// Its only child, process 1 of the namespaces.
     pub(crate) fn child(&self) -> Option<Self> {
         let id = self.process;
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
@@ -42,12 +42,12 @@ impl ProcessRecord {
         self.is_running().then(|| Self::from_pid(child))?
     }
 
-    /// The process's id, to look it up with.
+    /// The process ID.
     pub(crate) fn pid(&self) -> i32 {
         self.process
     }
 
-    /// Ends it at once. One that has ended already is fine.
+    /// Kills the process. Succeeds if it has already ended.
     pub(crate) fn kill(&self) -> io::Result<()> {
         if !self.is_running() {
             return Ok(());
@@ -62,8 +62,8 @@ impl ProcessRecord {
     }
 }
 
-/// The 22nd field of `/proc/<id>/stat`. The second is the program's name in parentheses, which may hold
-/// anything; a process that has ended and was not asked for yet (`Z`) does not run.
+/// The 22nd field of `/proc/<id>/stat`. The second one is the program's name in parentheses, which may contain any
+/// character. A zombie (`Z`) does not run.
 fn started_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
@@ -105,7 +105,7 @@ mod tests {
             ..ours
         };
         assert!(!earlier_boot.is_running());
-        earlier_boot.kill().unwrap(); // or this test would not come to its end
+        earlier_boot.kill().unwrap(); // must not kill: the record has the ID of this test
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs a program of the machine to its end.
+//! Runs a program and waits for it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,31 +6,31 @@ use std::process::{ExitStatus, Output};
 
 use tokio::process::Command;
 
-/// Why a program did not do what it was started for.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// It is not there, or may not be started.
-    #[error("start {program}")]
+    /// The program does not exist or is not executable.
+    #[error("failed to start {program}")]
     Start {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// What the system said.
+        /// Underlying error.
         source: io::Error,
     },
-    /// It failed.
+    /// The program exited with an error.
     #[error("{command} ended with {status}: {output}")]
     Failed {
-        /// The program and its arguments.
+        /// Program and arguments.
         command: String,
-        /// How.
+        /// Exit status.
         status: ExitStatus,
-        /// What it wrote, errors last.
+        /// Its stdout, then its stderr.
         output: String,
     },
 }
 
-/// What a program wrote to its output.
+/// Runs a program; returns its stdout.
 pub(crate) async fn run<S: AsRef<OsStr>>(
     program: &str,
     arguments: &[S],
@@ -48,8 +48,8 @@ pub(crate) async fn run<S: AsRef<OsStr>>(
     if status.success() {
         return Ok(stdout);
     }
-    let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
-    let command = words.fold(program.to_owned(), |line, word| format!("{line} {word}"));
+    let arguments = arguments.iter().map(|argument| argument.as_ref().to_string_lossy());
+    let command = arguments.fold(program.to_owned(), |line, argument| format!("{line} {argument}"));
     let output = format!("{stdout}{}", String::from_utf8_lossy(&stderr));
     Err(RunError::Failed {
         command,
@@ -58,7 +58,7 @@ pub(crate) async fn run<S: AsRef<OsStr>>(
     })
 }
 
-/// Runs a line of words without quotes in them.
+/// Runs a command line that is split at blanks; quotes are not supported.
 pub(crate) async fn run_line(line: &str) -> Result<String, RunError> {
     let mut words = line.split_whitespace();
     let program = words.next().unwrap_or_default();
@@ -80,6 +80,6 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_not_there_is_named() {
         let failure = run_line("no-such-program --flag").await.unwrap_err();
-        assert_eq!(failure.to_string(), "start no-such-program");
+        assert_eq!(failure.to_string(), "failed to start no-such-program");
     }
 }

@@ -1,8 +1,8 @@
-//! What happened when: each disaster of the suite tells how long it took until the cluster served again.
+//! Records for each disaster of the test suite how long the recovery took.
 //!
 //! ```text
 //! test ─ Timeline ─► <cache>/recovery/<case>.json ─┐
-//! test ─ Timeline ─► …                             ├─ report ─► docs/recovery.md
+//! test ─ Timeline ─► …                             ├─ report ─► docs/reference/recovery.md
 //! ```
 
 use std::fmt::Write as _;
@@ -16,28 +16,28 @@ use serde::{Deserialize, Serialize};
 
 use super::home::HomeError;
 
-/// Where tests of this machine keep their timelines.
+/// The directory of the timelines of this machine.
 pub fn timelines_dir() -> Result<PathBuf, HomeError> {
     let cache = cache_dir().ok_or(HomeError::NotConfigured)?;
     Ok(cache.join("recovery"))
 }
 
-/// A file of timelines that cannot be written or read.
+/// A timeline or the page could not be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("use {}", path.display())]
+#[error("failed to read or write {}", path.display())]
 pub struct TimelineError {
     path: PathBuf,
     source: io::Error,
 }
 
-/// A disaster in progress.
+/// The timeline of a disaster.
 #[derive(Debug)]
 pub struct Timeline {
     fault_time: Instant,
     record: TimelineRecord,
 }
 
-/// A disaster as it is written down.
+/// The stored form of a timeline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct TimelineRecord {
     case: String,
@@ -45,7 +45,7 @@ struct TimelineRecord {
     marks: Vec<TimelineEvent>,
 }
 
-/// Something that happened after the fault.
+/// An event after the fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct TimelineEvent {
     seconds: f64,
@@ -53,7 +53,7 @@ struct TimelineEvent {
 }
 
 impl Timeline {
-    /// The clock starts with the fault.
+    /// Starts the clock; call it at the fault.
     pub fn start(case: &str, fault: &str) -> Self {
         let told = TimelineRecord {
             case: case.to_owned(),
@@ -66,12 +66,12 @@ impl Timeline {
         }
     }
 
-    /// Something happened now.
+    /// Records an event with the current time.
     pub fn record_event(&mut self, what: &str) {
         self.record_event_after(self.fault_time.elapsed(), what);
     }
 
-    /// Something took so long.
+    /// Records an event with a duration.
     pub fn record_event_after(&mut self, after: Duration, what: &str) {
         self.record.marks.push(TimelineEvent {
             seconds: after.as_secs_f64(),
@@ -79,7 +79,7 @@ impl Timeline {
         });
     }
 
-    /// Writes it into a directory of timelines; the same case replaces its earlier one.
+    /// Stores the timeline in a directory; it replaces an earlier one of the same case.
     pub fn save(self, directory: &Path) -> Result<(), TimelineError> {
         let name: String = self
             .record
@@ -95,11 +95,11 @@ impl Timeline {
     }
 }
 
-/// Where a page has the table of all timelines.
+/// Markers of the table in the page.
 const TABLE_BEGIN: &str = "<!-- recovery times: written by the end-to-end suite -->\n";
 const TABLE_END: &str = "<!-- end of recovery times -->\n";
 
-/// The page with the table of all timelines of a directory instead of the one it has.
+/// Returns the page with its table replaced by the timelines of a directory.
 pub fn render_report(directory: &Path, page: &Path) -> Result<String, TimelineError> {
     let failed = |source| TimelineError {
         path: page.to_owned(),
@@ -107,7 +107,7 @@ pub fn render_report(directory: &Path, page: &Path) -> Result<String, TimelineEr
     };
     let text = fs::read_to_string(page).map_err(failed)?;
     let table = render_table(&read_all(directory)?);
-    replace_table(&text, &table).ok_or_else(|| failed(io::Error::other("it has no place for the table")))
+    replace_table(&text, &table).ok_or_else(|| failed(io::Error::other("the markers of the recovery times are missing")))
 }
 
 fn replace_table(page: &str, table: &str) -> Option<String> {
@@ -139,7 +139,7 @@ fn render_table(all: &[TimelineRecord]) -> String {
             .iter()
             .map(|TimelineEvent { seconds, what }| format!("{seconds:.1} s {what}"))
             .collect();
-        // A String takes everything.
+        // Writing to a String does not fail.
         writeln!(page, "| {case} | {fault} | {} |", marks.join("; ")).ok();
     }
     page
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     fn sample_timeline(case: &str) -> Timeline {
-        let mut timeline = Timeline::start(case, "one volume of three is gone");
+        let mut timeline = Timeline::start(case, "one volume of three is lost");
         timeline.record_event_after(Duration::from_millis(12_340), "serving");
         timeline
     }
@@ -174,8 +174,8 @@ mod tests {
                 TABLE_BEGIN.trim_end(),
                 "| disaster | fault | then |",
                 "| --- | --- | --- |",
-                "| a leader | one volume of three is gone | 12.3 s serving |",
-                "| two volumes | one volume of three is gone | 12.3 s serving |",
+                "| a leader | one volume of three is lost | 12.3 s serving |",
+                "| two volumes | one volume of three is lost | 12.3 s serving |",
                 TABLE_END.trim_end(),
                 "after",
             ]

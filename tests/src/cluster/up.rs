@@ -1,4 +1,4 @@
-//! Brings a cluster up, step by step, telling each.
+//! Starts a cluster and reports the progress.
 
 use std::fs::{self, File};
 use std::io;
@@ -31,83 +31,83 @@ use super::run::{RunError, run};
 use super::world::control_groups::{self, ControlGroupError};
 use super::world::{self, StartNamespacesError, link};
 
-/// A cold start on a loaded machine takes a fraction of this.
+/// Detects a hang: a cold start on a loaded machine takes a fraction of this.
 const DEADLINE: Duration = Duration::from_mins(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How many images are imported at the same time.
+/// Number of images imported in parallel.
 const CONCURRENT_IMPORTS: usize = 3;
-/// The bucket every test may use, below a prefix of its own.
+/// The bucket of all tests; each uses its own prefix.
 pub const BUCKET: &str = "backups";
 
-/// Why there is no cluster.
+/// Why a cluster could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpError {
-    /// Only root makes worlds.
-    #[error("a cluster of your own needs root; or let KUBECONFIG name one that is there")]
+    /// Creating namespaces needs root.
+    #[error("starting a cluster needs root; alternatively set KUBECONFIG to use an existing cluster")]
     NotRoot,
-    /// What an earlier one left does not go.
-    #[error("remove what an earlier cluster left")]
+    /// A previous cluster could not be deleted.
+    #[error("failed to delete the previous cluster")]
     Leftovers(#[source] DownError),
-    /// A file or directory could not be made.
-    #[error("prepare {}", path.display())]
+    /// A file or directory could not be created.
+    #[error("failed to create {}", path.display())]
     File {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// There are no certificates.
+    /// The certificates could not be created.
     #[error(transparent)]
     Certificates(#[from] CertificatesError),
-    /// A configuration could not be written.
+    /// A configuration file could not be written.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
-    /// There is no control group for pods.
+    /// The cgroup of pods could not be created.
     #[error(transparent)]
     ControlGroups(#[from] ControlGroupError),
-    /// Its world did not begin.
+    /// The namespaces could not be created.
     #[error(transparent)]
     Namespaces(#[from] StartNamespacesError),
-    /// The machine has no link to it.
-    #[error("link the cluster to this machine")]
+    /// The network link could not be created.
+    #[error("failed to create the network link to the cluster")]
     Link(#[source] RunError),
-    /// An image could not be put together.
+    /// An image could not be assembled.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// An image could not be written.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// An image was refused.
-    #[error("import image {image}")]
+    /// containerd rejected an image.
+    #[error("failed to import image {image}")]
     Import {
-        /// Which.
+        /// Name of the image.
         image: String,
-        /// Why.
+        /// Underlying error.
         source: RunError,
     },
-    /// There is no client.
+    /// No client could be created.
     #[error(transparent)]
     Client(#[from] KubeClientError),
-    /// A storage class was refused.
-    #[error("make storage class {class}")]
+    /// A storage class could not be created.
+    #[error("failed to create StorageClass {class}")]
     StorageClass {
-        /// Which.
+        /// Name of the storage class.
         class: &'static str,
-        /// Why.
+        /// Underlying error.
         source: Box<kube::Error>,
     },
-    /// Something did not become ready.
+    /// A component did not become ready.
     #[error("{what} was not ready after {DEADLINE:?}; see {}", log.display())]
     NotReady {
-        /// What.
+        /// The object.
         what: &'static str,
-        /// Who may know why.
+        /// Path of the log to read.
         log: PathBuf,
     },
 }
 
-/// Brings it up, after removing what an earlier one left. `ours` are images of the programs under test.
+/// Starts a cluster, after deleting a previous one. `ours` are images of the programs under test.
 pub async fn up(
     home: &ClusterHome,
     programs: &Programs,
@@ -119,11 +119,11 @@ pub async fn up(
     }
     down(home).await.map_err(UpError::Leftovers)?;
     prepare_home(home, programs)?;
-    say("starting etcd, the control plane, the node, an S3 server");
+    say("starting etcd, the control plane, the node and the S3 server");
     let holder = world::start_namespaces(home).await?;
     let first = holder
         .child()
-        .ok_or_else(|| not_ready(home, "the world", ClusterComponent::Etcd))?;
+        .ok_or_else(|| not_ready(home, "process 1 of the cluster", ClusterComponent::Etcd))?;
     link::create_link(&first).await.map_err(UpError::Link)?;
     create_file(&home.linked_file())?;
     let client = connect_client(&home.kubeconfig()).await?;
@@ -161,7 +161,7 @@ fn create_file(path: &Path) -> Result<(), UpError> {
     Ok(())
 }
 
-/// Process 1 is this program as it is now, whatever is built meanwhile.
+/// Process 1 runs a copy, so that a rebuild does not replace its program.
 fn copy_this_program(to: &Path) -> Result<(), UpError> {
     let copied = std::env::current_exe().and_then(|this| fs::copy(this, to));
     copied.map_err(|source| UpError::File {
@@ -178,7 +178,7 @@ fn not_ready(home: &ClusterHome, what: &'static str, component: ClusterComponent
     }
 }
 
-/// Asks until the answer is yes.
+/// Polls until `is_ready` returns true.
 async fn wait_until<F: Future<Output = bool>>(
     home: &ClusterHome,
     (what, component): (&'static str, ClusterComponent),
@@ -214,15 +214,15 @@ async fn import_base_images(
 
 fn report_images(images: &[Image], say: &dyn Fn(&str)) {
     let names: Vec<&str> = images.iter().map(Image::name).collect();
-    say(&format!("images: {}", names.join(", ")));
+    say(&format!("images imported: {}", names.join(", ")));
 }
 
-/// Imports images into a running cluster; one of the same name is replaced for pods to come.
+/// Imports images into a running cluster; an image of the same name is replaced for new pods.
 pub async fn import(home: &ClusterHome, programs: &Programs, images: &[Image]) -> Result<(), UpError> {
     Ctr::new(home, programs).import_all(home, images).await
 }
 
-/// containerd's own client.
+/// `ctr`, the client of containerd.
 struct Ctr {
     program: String,
     socket: String,
@@ -236,12 +236,12 @@ impl Ctr {
         }
     }
 
-    async fn run(&self, words: &[&str]) -> Result<String, RunError> {
+    async fn run(&self, arguments: &[&str]) -> Result<String, RunError> {
         let common = ["--address", &self.socket, "--namespace", "k8s.io"];
-        run(&self.program, &[&common, words].concat()).await
+        run(&self.program, &[&common, arguments].concat()).await
     }
 
-    /// Some at a time: one is written while another is unpacked.
+    /// In parallel: one image is written while another is unpacked.
     async fn import_all(&self, home: &ClusterHome, images: &[Image]) -> Result<(), UpError> {
         let imports = stream::iter(images).map(|image| self.import(home, image));
         imports.buffer_unordered(CONCURRENT_IMPORTS).try_collect().await
@@ -263,7 +263,7 @@ impl Ctr {
     }
 }
 
-/// Away from the threads that wait for answers.
+/// Writes an image in a blocking thread.
 async fn write_image(image: Image, path: PathBuf) -> Result<(), UpError> {
     let name = image.name().to_owned();
     let written = spawn_blocking(move || image.write(&path)).await;
@@ -279,7 +279,7 @@ async fn wait_for_kubernetes(home: &ClusterHome, client: &Client, say: &dyn Fn(&
         client.apiserver_version().await.is_ok()
     })
     .await?;
-    say("the API server answers");
+    say("API server is ready");
     wait_until(home, ("the API server", ClusterComponent::ApiServer), || async {
         create_storage_classes(client).await.is_ok()
     })
@@ -289,7 +289,7 @@ async fn wait_for_kubernetes(home: &ClusterHome, client: &Client, say: &dyn Fn(&
         nodes.get(NODE_NAME).await.as_ref().is_ok_and(is_node_ready)
     })
     .await?;
-    say("the node is ready");
+    say("node is ready");
     Ok(())
 }
 
@@ -305,7 +305,7 @@ fn is_node_ready(node: &KubernetesNode) -> bool {
 async fn create_storage_classes(client: &Client) -> Result<(), UpError> {
     let classes = Api::<StorageClass>::all(client.clone());
     for (class, is_default) in [(DISK_CLASS, "true"), (MEMORY_CLASS, "false")] {
-        let wanted = json!({
+        let desired = json!({
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
             "metadata": {
@@ -316,7 +316,7 @@ async fn create_storage_classes(client: &Client) -> Result<(), UpError> {
             "allowVolumeExpansion": true,
         });
         let manager = PatchParams::apply("mainstay-cluster");
-        let applied = classes.patch(class, &manager, &Patch::Apply(wanted)).await;
+        let applied = classes.patch(class, &manager, &Patch::Apply(desired)).await;
         applied.map_err(|source| UpError::StorageClass {
             class,
             source: Box::new(source),
@@ -325,7 +325,7 @@ async fn create_storage_classes(client: &Client) -> Result<(), UpError> {
     Ok(())
 }
 
-/// A bucket is a directory of the server's files.
+/// Creates the bucket, a directory of the SeaweedFS filer, and waits for the S3 server.
 async fn wait_for_store(home: &ClusterHome, say: &dyn Fn(&str)) -> Result<(), UpError> {
     let http = reqwest::Client::new();
     let bucket = format!("http://{NODE}:{FILER_PORT}/buckets/{BUCKET}/");
@@ -333,12 +333,12 @@ async fn wait_for_store(home: &ClusterHome, say: &dyn Fn(&str)) -> Result<(), Up
     wait_until(home, ("the S3 server", ClusterComponent::Store), || async {
         let made = http.post(&bucket).send().await;
         let answer = http.get(&health).send().await;
-        // The second time it is there already.
+        // A conflict means that an earlier attempt created it.
         let is_made = made
             .is_ok_and(|made| made.status().is_success() || made.status() == StatusCode::CONFLICT);
         is_made && answer.is_ok_and(|answer| answer.status().is_success())
     })
     .await?;
-    say("the S3 server answers");
+    say("S3 server is ready");
     Ok(())
 }

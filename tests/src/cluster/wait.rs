@@ -1,31 +1,30 @@
-//! Waits for a state by checking again and again. No test fails because a state took long: the deadline only detects a wait
-//! that never ends.
+//! Waits for a state by polling. No test fails because a state took long: the deadline only detects a hang.
 
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Longer than a healthy cluster needs for anything on a loaded machine.
+/// Deadline of a wait: longer than a healthy cluster needs for anything on a loaded machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_mins(8);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The state did not come. [`super::diagnose()`] shows the state of the cluster.
+/// The state was not reached in time. [`super::diagnose()`] describes the state of the cluster.
 #[derive(thiserror::Error)]
-#[error("waited {} s for {what}", waited.as_secs())]
+#[error("timed out after {} s waiting for {what}", waited.as_secs())]
 pub struct WaitTimeout {
     what: String,
     waited: Duration,
 }
 
-/// In the same words: this is what a test prints that fails.
+/// Same text as Display, because a failing test prints the Debug form.
 impl fmt::Debug for WaitTimeout {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{self}")
     }
 }
 
-/// Checks until there is an answer. A check that hangs ends with the wait.
+/// Polls until `ask` returns a value. A call that hangs is cancelled at the deadline.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> Result<T, WaitTimeout> {
     wait_within(WAIT_TIMEOUT, what, ask).await
 }
@@ -66,7 +65,7 @@ mod tests {
             waited: Duration::from_mins(8),
             ..failed.unwrap_err()
         };
-        assert_eq!(failed.to_string(), "waited 480 s for three members");
+        assert_eq!(failed.to_string(), "timed out after 480 s waiting for three members");
         assert_eq!(format!("{failed:?}"), failed.to_string());
     }
 

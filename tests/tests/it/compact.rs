@@ -1,4 +1,4 @@
-//! A chain folded into one full snapshot is what etcd's own compaction makes of it.
+//! Compacting a backup chain into one full snapshot equals etcd's own compaction.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::support::{RestorerBackup, EtcdState, assert_same_keys, start_etcd_on}
 
 const PREFIX: &str = "etcd-main";
 
-/// Unpacks a full snapshot as etcd's own tool wants it.
+/// Unpacks a full snapshot for etcd's own tool.
 fn unpack_snapshot(object: &Path, parent: &Path) -> PathBuf {
     let path = parent.join("snapshot.db");
     let mut decoder = GzDecoder::new(File::open(object).unwrap());
@@ -21,7 +21,7 @@ fn unpack_snapshot(object: &Path, parent: &Path) -> PathBuf {
     path
 }
 
-/// The object etcd's tool accepts: its revision.
+/// Asserts that etcd's own tool accepts the object; returns its revision.
 fn etcdutl_revision(version: EtcdRelease, snapshot: &Path) -> Revision {
     let status = version.etcdutl([
         "snapshot",
@@ -48,7 +48,7 @@ each_version! {
             load.run(&etcd, 200).await;
             recorder.write_delta(&etcd).await.unwrap();
         }
-        // A put at the end: of a delete at the very revision servers disagree what to keep.
+        // The last write is a put: versions of etcd differ in what they keep of a delete at the compacted revision.
         etcd.client().await.put("the-end", "", None).await.unwrap();
         recorder.write_delta(&etcd).await.unwrap();
         let then = EtcdState::read(&etcd).await;
@@ -56,27 +56,27 @@ each_version! {
         let report = backup.run("compact", &[]).expect_success("compacted");
         assert_eq!(report["revision"], then.revision.0, "{report:#}");
         assert_eq!(report["deltas"], 4, "{report:#}");
-        assert_eq!(report["rowsKept"], then.keys.len(), "nothing but live keys: {report:#}");
+        assert_eq!(report["rowsKept"], then.keys.len(), "only live keys must be kept: {report:#}");
         let object = container.join(report["objectKey"].as_str().unwrap());
         let snapshot = unpack_snapshot(&object, home.path());
         for tool in version.newer_or_equal() {
             assert_eq!(etcdutl_revision(tool, &snapshot), then.revision);
         }
 
-        // The backup went on meanwhile, and goes on behind the new snapshot.
+        // The backup continued meanwhile, and continues after the new snapshot.
         load.run(&etcd, 150).await;
         recorder.write_delta(&etcd).await.unwrap();
         assert_compacted_restore(&backup, &etcd, &then, &home).await;
     }
 }
 
-/// Restored from the folded snapshot, an etcd cannot be told from its source compacted there.
+/// An etcd restored from the compacted snapshot equals its source compacted at that revision.
 async fn assert_compacted_restore(backup: &RestorerBackup, source: &EtcdServer, then: &EtcdState, home: &TempDir) {
     let data_dir = home.path().join("folded");
     backup.restore_at(&data_dir, then.revision);
     let folded = start_etcd_on(source.version(), &data_dir).await;
     assert_eq!(folded.revision().await, then.revision);
-    assert_same_keys(&folded.all_keys().await, &then.keys, "the folded chain");
+    assert_same_keys(&folded.all_keys().await, &then.keys, "the compacted chain");
 
     let data_dir = home.path().join("continued");
     let report = backup.restore(&data_dir, &[]);
@@ -85,9 +85,9 @@ async fn assert_compacted_restore(backup: &RestorerBackup, source: &EtcdServer, 
     source.compact(then.revision).await;
     let now = EtcdState::read(source).await;
     assert_eq!(now.hash.compact_revision, Some(then.revision));
-    // Compacted already: nothing is left for the comparison to compact.
+    // Already compacted, so the comparison does not compact it.
     assert_eq!(continued.hash_kv(now.revision).await, now.hash);
-    now.assert_restored(&continued, "behind the folded snapshot")
+    now.assert_restored(&continued, "after the compacted snapshot")
         .await;
 }
 

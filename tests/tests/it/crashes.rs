@@ -1,4 +1,4 @@
-//! Whatever happens to a restore, the target is the old directory or the new one, whole.
+//! A restore is atomic: after a crash, the target is either the complete old directory or the complete new one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::support::{RestorerBackup, Fixture, RestorerRun, EtcdState, FileTree, 
 
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 const PREFIX: &str = "etcd-main";
-/// Left in a directory until its swap is finished.
+/// Exists in a directory until its swap is complete.
 const RESTORE_MARKER: &str = ".mainstay-restoring";
-/// With the token given, a restore writes the same bytes every time.
+/// A fixed token makes restores byte-identical.
 const TOKEN_ARGS: [&str; 2] = ["--initial-cluster-token", "the-same-every-time"];
 
-/// A backup that takes a while to restore, and a place to restore it to.
+/// A backup that takes a while to restore, and a target directory.
 struct CrashScenario {
     home: TempDir,
     source: EtcdState,
@@ -72,7 +72,7 @@ impl CrashScenario {
         kill(&mut child);
     }
 
-    /// Which directory the target is; it must be one of them, to the last byte.
+    /// Whether the target is the old or the new directory; it must equal one of them byte for byte.
     fn read_target(&self, context: &str) -> TargetContent {
         let mut found = FileTree::read(&self.target()).unwrap_or_default();
         found.0.remove(Path::new(RESTORE_MARKER));
@@ -84,14 +84,14 @@ impl CrashScenario {
         }
     }
 
-    /// Everything beside the target.
+    /// All entries next to the target.
     fn siblings(&self) -> Vec<PathBuf> {
         let entries = self.target_parent.path().read_dir().unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
         paths.filter(|path| *path != self.target()).collect()
     }
 
-    /// Runs again to the end: the new directory is in place, the old one is kept, nothing else is left.
+    /// Repeats the restore: the new directory is in place, the old one is kept, nothing else is left.
     fn rerun(&self, context: &str) {
         self.backup().restore(&self.target(), &TOKEN_ARGS);
         assert_eq!(
@@ -103,12 +103,12 @@ impl CrashScenario {
             let name = sibling.file_name().unwrap().to_str().unwrap();
             assert!(
                 name.starts_with("target.before-"),
-                "{context}: {name} is left"
+                "{context}: leftover {name}"
             );
         }
     }
 
-    /// Puts the old directory back where it was, from where it was kept.
+    /// Moves the kept old directory back to the target.
     fn reset_to_old(&self, context: &str) {
         fs::remove_dir_all(self.target()).unwrap();
         let (kept, others): (Vec<_>, Vec<_>) = self
@@ -116,7 +116,7 @@ impl CrashScenario {
             .into_iter()
             .partition(|path| FileTree::read(path).as_ref() == Some(&self.old));
         let [kept] = kept.as_slice() else {
-            panic!("{context}: the old directory is kept once, not in {kept:?}")
+            panic!("{context}: expected exactly one previous directory, found {kept:?}")
         };
         fs::rename(kept, self.target()).unwrap();
         for other in others {
@@ -132,7 +132,7 @@ enum TargetContent {
     New,
 }
 
-/// Bytes of the base and of the deltas, incompressible, so that there is something to write.
+/// Sizes of the base and of the deltas, incompressible, so that a restore takes a while.
 type BackupSize = (usize, usize);
 
 const SMALL: BackupSize = (10 << 20, 6 << 20);
@@ -155,9 +155,9 @@ fn kill(child: &mut Child) {
     child.wait().unwrap();
 }
 
-/// Parts of a restore: at once, in the middle, and around its end, where the directories are swapped.
+/// Fractions of a restore's duration: start, middle, and around the end, where the directories are swapped.
 const KILL_FRACTIONS: [f64; 5] = [0.0, 0.5, 0.9, 0.97, 1.05];
-/// So many eighths of the room a restore needs.
+/// Eighths of the disk space that a restore needs.
 const DISK_EIGHTHS: [u64; 3] = [0, 4, 7];
 
 #[tokio::test]
@@ -182,7 +182,7 @@ mod soak {
 
     use super::*;
 
-    /// All over a restore, and as many around its end.
+    /// Spread over the whole restore, and as many around its end.
     fn random_fractions(seed: u64, count: usize) -> Vec<f64> {
         let mut random = StdRng::seed_from_u64(seed);
         let mut draw = |parts: std::ops::Range<f64>| random.random_range(parts);
@@ -209,10 +209,10 @@ mod soak {
     }
 }
 
-/// Kills restores after parts of the time one takes.
+/// Kills restores after fractions of their duration.
 async fn check_killed_restores(size: BackupSize, parts: &[f64]) {
     let scene = CrashScenario::create(size).await;
-    let mut observations = Vec::new();
+    let mut outcomes = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let moment = scene.duration.mul_f64(*part);
         let context = format!("run {number}, killed after {moment:?} of {:?}", scene.duration);
@@ -220,24 +220,24 @@ async fn check_killed_restores(size: BackupSize, parts: &[f64]) {
         let complete = scene.read_target(&context);
         assert_ne!(complete, TargetContent::Missing, "{context}");
         scene.backup().verify_data_dir(&scene.target());
-        observations.push(complete);
+        outcomes.push(complete);
         scene.rerun(&context);
         scene.reset_to_old(&context);
     }
-    eprintln!("takes {:?}, killed runs left {observations:?}", scene.duration);
+    eprintln!("takes {:?}, killed runs left {outcomes:?}", scene.duration);
     assert!(
-        observations.contains(&TargetContent::Old),
-        "no run was killed early enough: {observations:?}"
+        outcomes.contains(&TargetContent::Old),
+        "no run was killed early enough: {outcomes:?}"
     );
     scene.rerun("at last");
     let etcd = start_etcd_on(VERSION, &scene.target()).await;
     scene
         .source
-        .assert_restored(&etcd, "after all the killing")
+        .assert_restored(&etcd, "after repeated kills")
         .await;
 }
 
-/// The same where there is no directory yet.
+/// The same without an existing directory.
 async fn check_killed_new_restores(size: BackupSize, parts: &[f64]) {
     let scene = CrashScenario::create(size).await;
     for (number, part) in parts.iter().enumerate() {
@@ -279,8 +279,8 @@ async fn a_directory_that_etcd_serves_is_not_touched() {
     fixture.state.assert_restored(&etcd, "started again").await;
 }
 
-/// Mounts a small file system, puts the old directory there, restores over it; the namespace takes the
-/// mount along when it ends. Exits as the restorer does, unless the target was touched.
+/// Mounts a small file system in a mount namespace, copies the old directory there and restores over it. Exits with the
+/// restorer's code, unless the target was modified.
 const SMALL_DISK_SCRIPT: &str = r#"
     size=$1 place=$2 old=$3; shift 3
     mount -t tmpfs -o size="$size" tmpfs "$place" && cp -a "$old" "$place/target" || exit 99
@@ -310,7 +310,7 @@ fn run_on_small_disk(bytes: u64, place: &Path, old: &Path, restore: &Command) ->
     RestorerRun::from_output(&command.output().unwrap())
 }
 
-/// From no room at all to not quite enough: the disk is full at another step each time.
+/// From no space to almost enough: the disk becomes full at a different step each time.
 async fn check_full_disk(eighths: &[u64]) {
     let scene = CrashScenario::create(LARGE).await;
     let place = TempDir::new().unwrap();

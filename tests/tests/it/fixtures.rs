@@ -1,4 +1,4 @@
-//! Every backup the peer wrote comes back as the etcd it was taken of.
+//! Every backup written by etcd-backup-restore is restored to the state of its etcd.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::support::{Fixture, EtcdState, assert_same_keys, start_etcd_on};
 
-/// Restores a fixture, starts the etcd that wrote it and each newer one on a copy of its own, and has
-/// them all confirm it.
+/// Restores a fixture, and verifies it with the version of etcd that wrote it and with each newer one, each on its own
+/// copy.
 async fn assert_fixture_restores(name: &str, writer: EtcdRelease) {
     let fixture = Fixture::open(name);
     let backup = fixture.backup();
@@ -31,17 +31,17 @@ async fn assert_fixture_restores(name: &str, writer: EtcdRelease) {
     }
 }
 
-/// The state, and no lease that was not there, but for those nothing hangs on: that one was revoked is
-/// told only by the keys it took along.
+/// Verifies the state and that no lease was added. Leases without keys may remain: a backup records the revocation of a
+/// lease only by the deletion of its keys.
 async fn assert_matches_source(etcd: &EtcdServer, fixture: &Fixture, context: &str) {
     fixture.state.assert_restored(etcd, context).await;
     for lease in etcd.list_leases().await {
         let known = fixture.lease_ids.contains(&lease.id) || lease.keys.is_empty();
-        assert!(known, "{context}: {lease:?} was not there");
+        assert!(known, "{context}: {lease:?} did not exist in the source");
     }
 }
 
-/// Writes, compaction, defragmentation and another start: what a badly laid out database breaks at.
+/// Writes, compacts, defragments and restarts: operations that fail on a malformed database.
 async fn assert_keeps_working(etcd: &mut EtcdServer, fixture: &Fixture, context: &str) {
     let keys = &fixture.state.keys;
     let mut client = etcd.client().await;
@@ -83,11 +83,11 @@ each_fixture! {
     an_lzw_chain_comes_back: "lzw-3.5.30", EtcdRelease::V3_5New;
     an_uncompressed_chain_of_the_oldest_etcd_comes_back: "none-3.4.23", EtcdRelease::V3_4;
     the_overlapping_chains_of_two_snapshotters_come_back: "overlap-3.5.30", EtcdRelease::V3_5New;
-    // Newer than any etcd to be had: the newest stands in for it.
+    // This version is not available: the newest one is used instead.
     a_chain_of_a_future_etcd_comes_back: "gzip-3.6.14", EtcdRelease::V3_5New;
 }
 
-/// Deltas do not tell how long a lease lives; the flag does.
+/// Deltas do not contain the TTL of a lease; the flag sets it.
 #[tokio::test]
 async fn restored_leases_expire_and_take_their_keys_along() {
     let fixture = Fixture::open("gzip-3.5.30");
@@ -116,11 +116,11 @@ async fn restored_leases_expire_and_take_their_keys_along() {
         leased_survivors.count() > 0,
         "leases of the base have lives of their own"
     );
-    assert!(survivors.len() < keys.len(), "keys hang on short leases");
+    assert!(survivors.len() < keys.len(), "the fixture has no keys on short leases");
 
     let deadline = Instant::now() + Duration::from_mins(2);
     while etcd.all_keys().await.len() > survivors.len() {
-        assert!(Instant::now() < deadline, "keys outlive their leases");
+        assert!(Instant::now() < deadline, "keys did not expire with their leases");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_same_keys(
@@ -128,7 +128,7 @@ async fn restored_leases_expire_and_take_their_keys_along() {
         &survivors,
         "keys on longer leases, or on none",
     );
-    // What expired is history, not forgotten.
+    // Expired keys remain in the history.
     assert_same_keys(
         &etcd.all_keys_at(fixture.state.revision).await,
         keys,

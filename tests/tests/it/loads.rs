@@ -1,4 +1,4 @@
-//! Random histories of live servers come back, at their end and at points in the middle.
+//! Random histories of live servers are restored, at their end and at revisions in between.
 
 use mainstay_ids::{HashKv, Revision};
 use mainstay_testkit::recorder::RecorderCompression;
@@ -15,8 +15,8 @@ use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
 const PREFIX: &str = "etcd-main";
 const SAMPLE_COUNT: usize = 6;
 
-/// Restores each state and has an etcd of the source's version confirm it. At last the source dies, and
-/// its own directory must be found sound too.
+/// Restores each state and verifies it with an etcd of the source's version. Finally the source is killed, and its own
+/// directory must verify as well.
 async fn assert_all_restore(mut source: EtcdServer, home: &TempDir, states: &[EtcdState], seed: u64) {
     let backup = RestorerBackup::local(home.path(), PREFIX);
     for state in states {
@@ -39,7 +39,7 @@ async fn start_recorder(etcd: &EtcdServer, home: &TempDir) -> Recorder {
     Recorder::start(etcd, &RestorerBackup::container_dir(home), PREFIX, RecorderCompression::Gzip).await
 }
 
-/// The ends, and revisions drawn between them.
+/// First and last revision, and random ones in between.
 fn sample_revisions(seed: u64, (first, last): (Revision, Revision), between: usize) -> Vec<Revision> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut chosen = (first.0 + 1..last.0).choose_multiple(&mut random, between);
@@ -47,7 +47,7 @@ fn sample_revisions(seed: u64, (first, last): (Revision, Revision), between: usi
     chosen.into_iter().map(Revision).collect()
 }
 
-/// A history in deltas of every compression comes back at its ends and at so many revisions between them.
+/// Restores a history in deltas of every compression, at its ends and at random revisions in between.
 async fn assert_history_restores(version: EtcdRelease, between: usize) {
     let seed = 20_260_101;
     let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
@@ -96,13 +96,13 @@ each_version! {
         let mut states = Vec::new();
         for pause in 0..SAMPLE_COUNT {
             load.run(&etcd, random.random_range(60..160)).await;
-            // Some states are inside a delta, some where one ends, one where a new base begins.
+            // Some states are inside a delta, some at the end of one, one at a new base.
             match pause {
                 0 | 2 => drop(recorder.write_delta(&etcd).await.unwrap()),
                 3 => drop(recorder.write_full(&etcd).await),
                 _ => {}
             }
-            // The source forgets them: asked for now, not later.
+            // The source compacts these revisions later, so its state is read now.
             states.push(EtcdState::read(&etcd).await);
         }
         recorder.write_delta(&etcd).await.unwrap();
@@ -120,7 +120,7 @@ each_version! {
         load.run(&etcd, 150).await;
         recorder.write_delta(&etcd).await.unwrap();
         let stored = load.revision();
-        // etcd has compacted farther than the backup, and gone on.
+        // etcd has compacted further than the backup, and continued.
         load.run(&etcd, 50).await;
         etcd.compact(Revision(stored.0 - 20)).await;
         let live = etcd.hash_kv(stored).await;
@@ -135,10 +135,10 @@ each_version! {
         };
         let run = expecting(HashKv { hash: live.hash ^ 1, ..live });
         let reason = run.expect_refused("damaged-backup", 22);
-        assert!(reason.contains("is not what etcd held"), "{reason}");
+        assert!(reason.contains("backup does not match the live etcd"), "{reason}");
         let run = expecting(HashKv { revision: stored.next(), ..live });
         run.expect_refused("incomplete", 21);
-        assert!(!target.exists(), "something was restored");
+        assert!(!target.exists(), "the target must not be created");
         let report = expecting(live).expect_success("restored");
         assert_eq!(report["hashKv"], format!("equal {live}"));
     }

@@ -1,12 +1,12 @@
-//! The programs as people run them, on real backups, judged by real etcd servers.
+//! Runs the programs as users do, on real backups, and verifies the results with real etcd servers.
 //!
 //! ```text
 //! fixtures/ | Load + Recorder ─► bucket ─► mainstay-restorer (a child process) ─► directory ─► etcd
-//!                    └────────── what the source answered ──────────── equal? ───────────────┘
+//!                    └────────── state of the source ───────────────── equal? ───────────────┘
 //! ```
 //!
-//! A restored cluster is right when a live etcd says so: the hash over its whole history, every key
-//! with its revisions, version and lease, and that it goes on working.
+//! A restored cluster is correct if a live etcd on it reports the same hash over the whole history and every key with its
+//! revisions, version and lease, and continues to work.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A restored cluster has the members it was given and nothing of the old one's.
+//! A restored cluster has exactly the given members, and no membership data of the old cluster.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use crate::support::{RestorerBackup, Fixture, EtcdState, assert_same_keys, start_etcd_on};
 
-/// Written by the oldest etcd, so that every etcd can boot it.
+/// Written by the oldest etcd, so that every version can start on it.
 const FIXTURE: &str = "none-3.4.23";
 const PREFIX: &str = "etcd-main";
 
-/// The members of a cluster to be.
+/// The members of a new cluster.
 fn initial_members() -> Vec<(String, String)> {
     ["a", "b", "c"]
         .map(|name| (name.to_owned(), free_url()))
@@ -39,7 +39,7 @@ async fn start_cluster(version: EtcdRelease, initial_members: &[(String, String)
     EtcdCluster::start_members(members.collect()).await
 }
 
-/// Name and id of every member, as etcd tells them.
+/// Name and ID of every member, as etcd reports them.
 async fn list_members(etcd: &EtcdServer) -> Vec<(String, String)> {
     let listed = etcd.client().await.member_list().await.unwrap();
     let mut members: Vec<_> = listed
@@ -51,7 +51,7 @@ async fn list_members(etcd: &EtcdServer) -> Vec<(String, String)> {
     members
 }
 
-/// Name and id of every member, as the restorer reported them.
+/// Name and ID of every member, as the restorer reported them.
 fn reported_members(report: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let listed = report["members"].as_array().unwrap().iter();
@@ -62,7 +62,7 @@ fn reported_members(report: &Value) -> Vec<(String, String)> {
     members
 }
 
-/// Every member has the restored state, and a write through one reaches all.
+/// Verifies that every member has the restored state, and that a write through one reaches all.
 async fn assert_serves_together(cluster: &EtcdCluster, state: &EtcdState) {
     for member in &cluster.members {
         let context = member.data_dir().display().to_string();
@@ -77,11 +77,11 @@ async fn assert_serves_together(cluster: &EtcdCluster, state: &EtcdState) {
         .put("through", "one", None)
         .await
         .unwrap();
-    let wanted = EtcdState::read(first).await;
-    assert_eq!(wanted.revision, state.revision.next());
+    let expected = EtcdState::read(first).await;
+    assert_eq!(expected.revision, state.revision.next());
     for member in others {
-        assert_same_keys(&member.all_keys().await, &wanted.keys, "another member");
-        assert_eq!(member.hash_kv(wanted.revision).await, wanted.hash);
+        assert_same_keys(&member.all_keys().await, &expected.keys, "another member");
+        assert_eq!(member.hash_kv(expected.revision).await, expected.hash);
     }
 }
 
@@ -128,7 +128,7 @@ each_version! {
         let data_dir = home.path().join("restored");
         let report = RestorerBackup::local(home.path(), PREFIX).restore(&data_dir, &[]);
         let restored = start_etcd_on(version, &data_dir).await;
-        state.assert_restored(&restored, "of a full cluster").await;
+        state.assert_restored(&restored, "a cluster over its quota").await;
         assert_eq!(list_alarms(&restored).await, []);
         assert_eq!(list_members(&restored).await, reported_members(&report));
         assert_eq!(list_members(&restored).await.len(), 1);
@@ -136,9 +136,9 @@ each_version! {
     }
 
     async fn a_member_that_was_removed_is_back_under_its_old_identity(version) {
-        // Peers turn away whoever their database says was removed.
-        // Else a member that has been up for a few seconds only is not let go.
-        // A follower is taken: nobody else may be elected meanwhile, however busy the machine is.
+        // Peers reject a member that their database lists as removed.
+        // Otherwise etcd refuses to remove a member that has been connected only for a few seconds.
+        // A follower, so that no election is needed, also on a busy machine.
         let options = EtcdOptions::new().long_election_timeout().flag("strict-reconfig-check", "false");
         let mut source = EtcdCluster::start(version, 3, &options).await;
         let initial_members: Vec<_> = source
@@ -182,8 +182,8 @@ each_version! {
         let mut etcd = start_etcd_on(version, &data_dir).await;
         assert_eq!(etcd.revision().await, bumped);
         assert_same_keys(&etcd.all_keys().await, &fixture.state.keys, "bumped");
-        for observations in [Revision(2), fixture.state.revision, fixture.state.revision.next()] {
-            assert_eq!(compacted_watch_revision(&etcd, observations).await, Some(bumped), "watch from {observations}");
+        for revision in [Revision(2), fixture.state.revision, fixture.state.revision.next()] {
+            assert_eq!(compacted_watch_revision(&etcd, revision).await, Some(bumped), "watch from {revision}");
         }
         etcd.client().await.put("k", "v", None).await.unwrap();
         assert_eq!(etcd.revision().await, bumped.next());
@@ -212,7 +212,7 @@ async fn two_restores_are_two_clusters() {
     assert!(one.0 != other.0 && one.1 != other.1, "{identities:?}");
 }
 
-/// A member whose removal needs no election, and its id.
+/// A member whose removal needs no election, and its ID.
 async fn remove_follower(cluster: &mut EtcdCluster) -> (EtcdServer, u64) {
     for index in 0..cluster.members.len() {
         let status = cluster.members[index].status().await;
@@ -224,7 +224,7 @@ async fn remove_follower(cluster: &mut EtcdCluster) -> (EtcdServer, u64) {
     panic!("every member is the leader")
 }
 
-/// Writes until the server raises its alarm.
+/// Writes until the server raises the NOSPACE alarm.
 async fn fill_quota(etcd: &EtcdServer) {
     let mut client = etcd.client().await;
     for number in 0..200 {
@@ -236,7 +236,7 @@ async fn fill_quota(etcd: &EtcdServer) {
             return;
         }
     }
-    panic!("the quota does not hold");
+    panic!("the quota has no effect");
 }
 
 async fn list_alarms(etcd: &EtcdServer) -> Vec<AlarmType> {
@@ -252,7 +252,7 @@ async fn list_alarms(etcd: &EtcdServer) -> Vec<AlarmType> {
         .collect()
 }
 
-/// The compaction that a watch from this revision is refused with.
+/// The compact revision with which a watch from this revision is cancelled.
 async fn compacted_watch_revision(etcd: &EtcdServer, from: Revision) -> Option<Revision> {
     let options = WatchOptions::new()
         .with_all_keys()

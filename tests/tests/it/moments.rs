@@ -1,4 +1,4 @@
-//! Points in time: what can be had is given, what cannot be had is refused with what can.
+//! Point-in-time restores: a target that is not restorable is refused with the restorable range.
 
 use std::fs;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 const PREFIX: &str = "etcd-main";
 
-/// A backup whose states and moments are known.
+/// A backup with known states and times.
 struct TimedBackup {
     home: TempDir,
     fulls: [RecordedObject; 2],
     before: Timestamp,
-    /// States with a moment at which they were the newest.
+    /// States, each with a time at which it was the newest.
     states: Vec<(Timestamp, EtcdState)>,
 }
 
 impl TimedBackup {
-    /// Changes seconds apart, in three deltas and behind two bases.
+    /// Changes seconds apart, in three deltas and two bases.
     async fn create() -> Self {
         let etcd = EtcdServer::start(VERSION, EtcdOptions::new()).await;
         let home = TempDir::new().unwrap();
@@ -38,7 +38,7 @@ impl TimedBackup {
             load.run(&etcd, 60).await;
             recorder.catch_up(&etcd).await;
             states.push((quiet_moment().await, EtcdState::read(&etcd).await));
-            // A delta may hold several moments. A new base begins where one ends, or a hole is left.
+            // A delta may contain several times. A new base starts at the end of a delta, otherwise there is a gap.
             if part > 0 {
                 recorder.write_delta(&etcd).await.unwrap();
             }
@@ -60,21 +60,21 @@ impl TimedBackup {
         RestorerBackup::local(self.home.path(), PREFIX)
     }
 
-    async fn assert_restores(&self, arguments: &[&str], wanted: &EtcdState) {
+    async fn assert_restores(&self, arguments: &[&str], expected: &EtcdState) {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
         let report = self.backup().restore(&data_dir, arguments);
         assert_eq!(
-            report["revision"], wanted.revision.0,
+            report["revision"], expected.revision.0,
             "{arguments:?}: {report:#}"
         );
         let etcd = start_etcd_on(VERSION, &data_dir).await;
-        wanted
+        expected
             .assert_restored(&etcd, &format!("{arguments:?}"))
             .await;
     }
 
-    /// The reason of a refusal, which must leave nothing behind.
+    /// The reason of a refusal, which must not create the target.
     fn refusal_reason(&self, arguments: &[&str]) -> String {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
@@ -101,7 +101,7 @@ fn only_full(recorder: &Recorder) -> RecordedObject {
     }
 }
 
-/// A moment with silence around it, longer than the resolution of an object's name.
+/// A time without writes around it, longer than the resolution of object names.
 async fn quiet_moment() -> Timestamp {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let now = Timestamp::now();
@@ -159,14 +159,14 @@ async fn a_refusal_names_what_can_be_had() {
     );
 
     let reason = story.refusal_reason(&["--to-time", &story.before.to_string()]);
-    assert!(reason.contains("restorable: "), "{reason}");
+    assert!(reason.contains("restorable times: "), "{reason}");
     assert!(reason.contains(&story.before.to_string()), "{reason}");
 
-    // What happened after the last object nobody knows.
+    // The state after the last object is unknown.
     let tomorrow = (Timestamp::now() + Duration::from_hours(24)).to_string();
     let reason = story.refusal_reason(&["--to-time", &tomorrow]);
     assert!(
-        reason.contains("restorable: ") && reason.contains(&tomorrow),
+        reason.contains("restorable times: ") && reason.contains(&tomorrow),
         "{reason}"
     );
 
@@ -179,7 +179,7 @@ async fn a_refusal_names_what_can_be_had() {
     assert!(reason.contains(unknown), "{reason}");
 }
 
-/// The name of a base tells its second, not more: what happened later in it may be inside.
+/// The name of a base has a resolution of one second: it may contain later changes of the same second.
 #[tokio::test]
 async fn a_base_made_later_in_the_same_second_is_not_the_state_before() {
     let etcd = EtcdServer::start(VERSION, EtcdOptions::new()).await;
@@ -190,11 +190,11 @@ async fn a_base_made_later_in_the_same_second_is_not_the_state_before() {
     load.run(&etcd, 50).await;
     recorder.catch_up(&etcd).await;
     quiet_moment().await;
-    let (wanted, moment) = (EtcdState::read(&etcd).await, wait_for_next_second().await);
+    let (expected, moment) = (EtcdState::read(&etcd).await, wait_for_next_second().await);
     load.run(&etcd, 20).await;
     recorder.write_delta(&etcd).await.unwrap();
     let full = recorder.write_full(&etcd).await;
-    // As if all that had been done within the second, however busy the machine is.
+    // Renamed as if everything had happened within the second, also on a busy machine.
     let name = format!("Full-{:08}-{:08}-{}.gz", 0, full.last_revision.0, moment.as_second());
     fs::rename(&full.path, full.path.with_file_name(name)).unwrap();
     wait_for_next_second().await;
@@ -203,10 +203,10 @@ async fn a_base_made_later_in_the_same_second_is_not_the_state_before() {
     let data_dir = home.path().join("data");
     let arguments = ["--to-time", &moment.to_string()];
     let report = RestorerBackup::local(home.path(), PREFIX).restore(&data_dir, &arguments);
-    assert_eq!(report["revision"], wanted.revision.0, "{report:#}");
+    assert_eq!(report["revision"], expected.revision.0, "{report:#}");
 }
 
-/// Waits for a second to begin.
+/// Waits for the next second to begin.
 async fn wait_for_next_second() -> Timestamp {
     let into = u64::try_from(Timestamp::now().subsec_nanosecond()).unwrap();
     tokio::time::sleep(Duration::from_nanos(1_000_000_000 - into)).await;

@@ -1,7 +1,6 @@
-//! Object stores on loopback ports, started for one test and ended with it.
+//! Object stores on loopback ports, started for one test and stopped with it.
 //!
-//! Programs are found through the variables that `make test` sets; without them a test fails and says
-//! so, because a test that skips itself proves nothing.
+//! Programs are found through the variables that `make test` sets. Without them a test fails instead of being skipped.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,12 +17,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// How long a server may take on a busy machine.
+/// Timeout of a server's start on a busy machine.
 const STARTUP_TIMEOUT: Duration = Duration::from_mins(3);
-/// No head of a request is longer.
+/// Maximum size of a request's head in bytes.
 const MAX_HEAD_BYTES: usize = 65_536;
 
-/// A running program; it dies with this value.
+/// A running program; dropping it kills the process.
 struct StoreServer {
     child: Child,
     directory: TempDir,
@@ -37,11 +36,11 @@ impl StoreServer {
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
-            .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+            .unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
         Self { child, directory }
     }
 
-    /// Waits until a request is answered with this status.
+    /// Waits until a request returns this status.
     async fn wait_for(&mut self, request: impl Fn() -> reqwest::RequestBuilder, status: u16) {
         let deadline = Instant::now() + STARTUP_TIMEOUT;
         loop {
@@ -51,7 +50,7 @@ impl StoreServer {
             }
             let log = || fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             if let Some(exit) = self.child.try_wait().unwrap() {
-                panic!("the server ended with {exit}:\n{}", log());
+                panic!("the server exited with {exit}:\n{}", log());
             }
             assert!(
                 Instant::now() < deadline,
@@ -69,7 +68,7 @@ impl StoreServer {
 
 impl Drop for StoreServer {
     fn drop(&mut self) {
-        // Already gone is as good as killed.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -78,7 +77,7 @@ impl Drop for StoreServer {
 fn program_from_env(variable: &str) -> PathBuf {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.is_file() => path,
-        found => panic!("{variable} names no program but {found:?}: run `make test-live`"),
+        found => panic!("{variable} must be the path of a program, but is {found:?}; run `make test-live`"),
     }
 }
 
@@ -96,12 +95,12 @@ impl SeaweedFs {
     pub(crate) const OTHER_KEY_ID: &str = "AKIDMAINSTAYOTHER";
     pub(crate) const OTHER_SECRET: &str = "another-weed-secret";
 
-    /// A server for those who sign their requests.
+    /// A server that requires signed requests.
     pub(crate) async fn start() -> Self {
         Self::start_with_identities(&[]).await
     }
 
-    /// A server for everybody.
+    /// A server without authentication.
     pub(crate) async fn start_open() -> Self {
         Self::start_with_identities(&["anonymous"]).await
     }
@@ -178,7 +177,7 @@ impl SeaweedFs {
         command
     }
 
-    /// Credentials as a mounted secret: a directory with a file per field.
+    /// Credentials as a mounted Secret: a directory with one file per field.
     pub(crate) fn credentials(&self) -> String {
         let directory = self.server.path().join("credentials");
         fs::create_dir_all(&directory).unwrap();
@@ -196,7 +195,7 @@ impl SeaweedFs {
 
 impl Drop for SeaweedFs {
     fn drop(&mut self) {
-        // Left outside its directory by a server that is killed; not every one of them is made.
+        // A killed server leaves these files outside its directory; not all of them always exist.
         for port in self.ports {
             for name in [
                 "master-grpc",
@@ -239,7 +238,7 @@ impl Azurite {
         let mut server = StoreServer::start(command, directory);
         let endpoint = format!("http://127.0.0.1:{port}/{}", Self::ACCOUNT);
         let client = reqwest::Client::new();
-        // Without credentials it answers, and refuses.
+        // A request without credentials is rejected, which shows that the server is ready.
         server
             .wait_for(|| client.get(format!("{endpoint}?comp=list")), 403)
             .await;
@@ -256,7 +255,7 @@ impl Azurite {
     }
 }
 
-/// The product never creates containers, so the test signs that request itself.
+/// The programs never create containers, so the test signs that request itself.
 async fn create_container(url: &str) {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = "PUT".parse().unwrap();
@@ -271,13 +270,13 @@ async fn create_container(url: &str) {
     let options = ClientOptions::new().with_allow_http(true);
     let client = ReqwestConnector::default().connect(&options).unwrap();
     let answer = client.execute(request).await.unwrap();
-    assert_eq!(answer.status(), 201, "create the container");
+    assert_eq!(answer.status(), 201, "failed to create the container");
 }
 
-/// Makes an S3 server that is open to everybody understand Google's dialect of the same protocol.
+/// A proxy that translates Google's dialect of the S3 protocol for an S3 server without authentication.
 ///
-/// Emulators to be had from registries speak Google's other protocol. Two headers differ here: a token
-/// means nothing to the server, and "no generation yet" is "nothing that matches".
+/// Available emulators implement only Google's JSON API. Two headers differ: the server ignores a token, and
+/// "generation 0" becomes "If-None-Match: *".
 pub(crate) struct GcsProxy {
     pub(crate) endpoint: String,
     task: JoinHandle<()>,
@@ -291,7 +290,7 @@ impl GcsProxy {
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = server.clone();
-                // A connection that breaks is the client's to notice.
+                // The client detects a broken connection.
                 tokio::spawn(async move { translate_request(client, &server).await.ok() });
             }
         });
@@ -305,7 +304,7 @@ impl Drop for GcsProxy {
     }
 }
 
-/// One request per connection: its head is rewritten, the rest goes through as it is.
+/// One request per connection: its head is rewritten, the rest is forwarded unchanged.
 async fn translate_request(mut client: TcpStream, server: &str) -> std::io::Result<()> {
     let mut received = Vec::new();
     let end = loop {

@@ -1,4 +1,4 @@
-//! Backups in real object stores: restored and compacted where they are.
+//! Restores and compacts backups in real object stores.
 
 use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
 use mainstay_testkit::EtcdRelease;
@@ -10,14 +10,14 @@ use crate::support::{RestorerBackup, Fixture, assert_same_keys, start_etcd_on};
 const PREFIX: &str = "etcd-main";
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 
-/// A bucket of a running server, for the tests and for the program.
+/// A bucket of a running server, for the test and for the restorer.
 struct StoreBucket {
     store: SnapStore,
     backup: RestorerBackup,
 }
 
 impl StoreBucket {
-    /// A bucket at an endpoint; variables name the credentials.
+    /// A bucket at an endpoint, with variables for the credentials.
     fn open(
         provider: StorageProvider,
         container: &str,
@@ -52,7 +52,7 @@ impl StoreBucket {
         }
     }
 
-    /// The fixture comes back from the server as it does from a directory.
+    /// Restores the fixture from the server.
     async fn assert_restores(&self, fixture: &Fixture) {
         let directory = TempDir::new().unwrap();
         let data_dir = directory.path().join("data");
@@ -61,7 +61,7 @@ impl StoreBucket {
         fixture.state.assert_restored(&etcd, "from the store").await;
     }
 
-    /// Compacts in the store; the new snapshot gives the same keys.
+    /// Compacts in the store; the new snapshot must have the same keys.
     async fn assert_compacts(&self, fixture: &Fixture) {
         let report = self.backup.run("compact", &[]).expect_success("compacted");
         assert_eq!(report["revision"], fixture.state.revision.0, "{report:#}");
@@ -120,7 +120,7 @@ async fn googles_dialect_gives_a_backup_back_and_takes_a_compacted_one() {
     bucket.assert_compacts(&fixture).await;
 }
 
-/// An empty bucket is an answer; a silent server is not.
+/// An empty bucket and an unavailable server result in different verdicts.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_bucket_is_told_from_a_store_that_does_not_answer() {
     let weed = SeaweedFs::start().await;

@@ -194,9 +194,9 @@ pub(super) async fn backdate_compaction(stage: &TestEnv, minutes: i64) {
 /// Waits until Kubernetes has ended a Job at its deadline. A Job of Kubernetes 1.20 was seen active minutes after it, with a
 /// `startTime` a second after its pod's creation: most likely two reconciles of the Job controller set `startTime`, and its
 /// queue kept the earlier of their two timers. Any change of the Job makes it check the deadline again.
-async fn end_at_deadline(stage: &Stage, name: &str) {
+async fn end_at_deadline(stage: &TestEnv, name: &str) {
     let jobs = stage.api::<Job>();
-    stage.until(name, "there", |_: &Job| true).await;
+    stage.wait_for(name, "there", |_: &Job| true).await;
     let has_ended = async || {
         let Some(job) = jobs.get_opt(name).await.expect("read a Job") else {
             return true; // the controller has published its end and deleted it
@@ -217,7 +217,7 @@ async fn end_at_deadline(stage: &Stage, name: &str) {
         }
         status.conditions.is_some_and(|all| !all.is_empty())
     };
-    stage.eventually("the Job has ended", has_ended).await;
+    stage.wait_until("the Job has ended", has_ended).await;
 }
 
 #[tokio::test]

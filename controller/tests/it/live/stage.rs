@@ -243,17 +243,11 @@ impl TestEnv {
         }
     }
 
-    
-<<<<<<<
-async fn diagnosis(&self) -> String {
+    async fn diagnosis(&self) -> String {
         super::diagnosis::namespace(&self.client, &self.namespace).await
     }
 
-    /// Waits for a StatefulSet of so many pods.
-=======
-/// Waits for a StatefulSet with this number of replicas.
->>>>>>>
-
+    /// Waits for a StatefulSet with this number of replicas.
     pub(super) async fn wait_for_replicas(&self, name: &str, replicas: i32) -> StatefulSet {
         let has = |set: &StatefulSet| {
             set.spec

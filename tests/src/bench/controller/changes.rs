@@ -1,4 +1,4 @@
-//! How soon the controller acts on a changed spec, when many change at once.
+//! Measures the time from a spec change to its effect, when many resources change at once.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -18,24 +18,24 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::server::NamespacedName;
 
-/// What is changed: an annotation of the clients' Service, since that restarts nobody.
+/// The changed field: an annotation of the client Service, which restarts no pod.
 const CHANGE_ANNOTATION: &str = "bench.example.com/change";
-/// How long a change may take before the bench gives up.
+/// Timeout of a change.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Between two looks whether a change is told.
+/// Interval of polls of the status.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// When the next ones change.
+/// When the next resources change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangePacing {
-    /// Once the statuses tell of the last ones.
+    /// When the statuses report the last changes as reconciled.
     AfterStatus,
-    /// As soon as the last ones were acted on, while their statuses are still to be written.
+    /// As soon as the last changes took effect, while their statuses are still being written.
     AfterAction,
 }
 
-/// Changes so many resources at once, again and again. Returns how long each took to be acted on, sorted.
+/// Changes many resources at once, repeatedly. Returns the sorted times from change to effect.
 pub(super) async fn measure(
     client: &Client,
     places: &[NamespacedName],
@@ -75,8 +75,8 @@ pub(super) async fn measure(
         while !waiting.is_empty() {
             let next = timeout(TIMEOUT, observations.recv()).await;
             let (place, found, at) = next
-                .with_context(|| format!("{} changes had no effect", waiting.len()))?
-                .context("the watch ended")?;
+                .with_context(|| format!("{} changes took no effect in time", waiting.len()))?
+                .context("watch of Services ended")?;
             if found == value
                 && let Some(sent) = waiting.remove(&place)
             {
@@ -84,10 +84,10 @@ pub(super) async fn measure(
             }
         }
         if next == ChangePacing::AfterStatus {
-            let told = try_join_all(chosen().map(|place| wait_for_status(client, place)));
-            timeout(TIMEOUT, told)
+            let reported = try_join_all(chosen().map(|place| wait_for_status(client, place)));
+            timeout(TIMEOUT, reported)
                 .await
-                .context("what was done is told")??;
+                .context("statuses did not report the changes in time")??;
         }
     }
     task.abort();
@@ -95,7 +95,7 @@ pub(super) async fn measure(
     Ok(took)
 }
 
-/// Changes one resource. Returns the Service it is seen in, and when it was sent.
+/// Changes one resource. Returns its client Service and the time of the request.
 async fn apply_change(
     client: &Client,
     (namespace, name): &NamespacedName,
@@ -108,19 +108,19 @@ async fn apply_change(
     etcds
         .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
-        .context("change an Etcd")?;
+        .context("failed to change an Etcd")?;
     Ok(((namespace.clone(), format!("{name}-client")), sent))
 }
 
-/// Waits until the status of a resource is that of its present spec.
+/// Waits until the status of a resource has observed its current spec.
 async fn wait_for_status(client: &Client, (namespace, name): &NamespacedName) -> anyhow::Result<()> {
     let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
     loop {
-        let etcd = etcds.get(name).await.context("look at an Etcd")?;
+        let etcd = etcds.get(name).await.context("failed to read an Etcd")?;
         let observed = etcd
             .status
             .as_ref()
-            .and_then(|told| told.observed_generation);
+            .and_then(|status| status.observed_generation);
         if observed == etcd.metadata.generation {
             return Ok(());
         }

@@ -1,13 +1,13 @@
-//! Measures the controller: many clusters on one real API server, at rest, when they change, and after a restart.
+//! Measures the controller with many clusters on one real API server: idle, when they change, and after a restart.
 //!
 //! ```text
 //! etcd ◄─ kube-apiserver ◄─┬─ controller (the program)
-//!                          ├─ world: each StatefulSet gets pods and claims, Leases are held and renewed
-//!                          └─ bench: creates, changes, watches; counts writes as the API server does
+//!                          ├─ world: creates pods and PVCs for each StatefulSet, renews Leases
+//!                          └─ bench: creates, changes, watches; reads the write counters of the API server
 //! ```
 //!
-//! **Holds**: nothing the controller says about itself is a result; its writes are those the API server counted, less those the
-//! bench made. **Does not do**: run pods, or etcd servers behind them.
+//! No result is reported by the controller itself: its writes are those counted by the API server minus those of the
+//! benchmark. No pod and no etcd of the clusters runs.
 
 mod changes;
 mod page;
@@ -34,84 +34,84 @@ use process::ControllerProcess;
 use server::BenchApiServer;
 use world::ClusterSimulator;
 
-/// Measures the controller with many clusters on a real API server.
+/// Measure the controller with many clusters on a real API server
 #[derive(Clone, Debug, Parser)]
 pub struct ControllerBenchArgs {
-    /// Etcd resources of three members each
+    /// Number of Etcds, of three members each
     #[arg(long, default_value_t = 1_000)]
     pub etcds: usize,
 
-    /// For how long the controller is watched at rest
+    /// Time for which the idle controller is observed
     #[arg(long, default_value_t = 120)]
     pub rest_seconds: u64,
 
-    /// How many resources change at once
+    /// Number of resources that change at once
     #[arg(long, default_value_t = 50)]
     pub changes: usize,
 
-    /// How often that many change
+    /// Number of such rounds
     #[arg(long, default_value_t = 10)]
     pub rounds: usize,
 
-    /// How often each member renews its Lease
+    /// Interval in which each member renews its Lease
     #[arg(long, default_value_t = 30)]
     pub renew_seconds: u64,
 
-    /// The program to measure [default: the one beside this]
+    /// The program to measure [default: mainstay-controller in the directory of this program]
     #[arg(long, value_name = "FILE", env = "MAINSTAY_CONTROLLER")]
     pub controller: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) cache: CacheArgs,
 
-    /// Write the report to this file, too
+    /// Also write the report to this file
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 
-    /// The date the report carries
+    /// Date shown in the report
     #[arg(long, default_value = "not dated")]
     pub date: String,
 }
 
-/// Everything measured.
+/// All measurements.
 #[derive(Clone, Debug)]
 struct ControllerFigures {
-    /// From the start of the controller until all clusters were made.
+    /// Time from the start of the controller until all clusters were created.
     creation_time: Duration,
-    /// From the start of another controller until it has looked at all of them.
+    /// Time from the start of a second controller until it has reconciled all clusters.
     cold_start: Duration,
-    /// What that one wrote meanwhile.
+    /// Writes of the second controller meanwhile.
     cold_start_writes: u64,
-    /// How long it was watched at rest.
+    /// Time for which the idle controller was observed.
     idle_time: Duration,
-    /// What it wrote meanwhile, by resource.
+    /// Writes meanwhile, by resource.
     idle_writes: Vec<(String, u64)>,
-    /// Renewals of Leases meanwhile, by the bench.
+    /// Lease renewals by the benchmark meanwhile.
     renewals: u64,
-    /// Processor time it took meanwhile, in seconds.
+    /// CPU time meanwhile, in seconds.
     idle_cpu_seconds: f64,
-    /// From sending a change until its effect was seen, sorted.
+    /// Times from sending a change until its effect was observed, sorted.
     change_latencies: Vec<Duration>,
-    /// The same, when the next change does not wait for the statuses of the last.
+    /// The same, if the next change does not wait for the statuses of the last.
     unpaced_latencies: Vec<Duration>,
-    /// The most memory the first one and the second one had.
+    /// Peak memory of the first and of the second controller, in bytes.
     peak_bytes: [u64; 2],
 }
 
-/// Runs the bench of the controller.
+/// Runs the benchmark of the controller.
 pub(super) fn main(args: &ControllerBenchArgs) -> anyhow::Result<()> {
     let machine = Machine::detect();
     let data = args.cache.data_dir()?;
     let _lock = super::lock_data_dir(&data)?;
-    let runtime = Runtime::new().context("start a runtime")?;
+    let runtime = Runtime::new().context("failed to start the async runtime")?;
     let figures = runtime.block_on(measure(args))?;
     let text = page::render(args, &machine, &figures)?;
     io::stdout()
         .lock()
         .write_all(text.as_bytes())
-        .context("print the report")?;
+        .context("failed to print the report")?;
     if let Some(path) = &args.write {
-        fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+        fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))?;
     }
     Ok(())
 }
@@ -129,24 +129,24 @@ async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures
         .await;
     let server = BenchApiServer::new(&api_server_flags).await;
     let world = ClusterSimulator::start(&server.client, Duration::from_secs(args.renew_seconds));
-    log_progress("creating the resources");
+    log_progress("creating the Etcds");
     let etcds = server.create_etcds(&api_server_flags, args.etcds).await?;
 
-    log_progress("the controller makes the clusters");
+    log_progress("waiting for the controller to create the clusters");
     let mut first = ControllerProcess::start(&program, &api_server_flags)?;
     let made = server.wait_until_settled(&etcds, &mut first).await?;
     server.wait_until_quiet(&world, &mut first).await?;
     let first_peak = usage::peak_bytes(first.pid())?;
     first.stop()?;
 
-    log_progress("another one starts");
+    log_progress("starting a second controller");
     let before = server.count_writes(&world).await?;
     let mut controller = ControllerProcess::start(&program, &api_server_flags)?;
     let cold_start = controller.wait_for_reconciles(args.etcds).await?;
     server.wait_until_quiet(&world, &mut controller).await?;
     let cold_start_writes = server.count_writes(&world).await?.since(&before).total();
 
-    log_progress("at rest");
+    log_progress("observing the idle controller");
     let (before, started) = (server.count_writes(&world).await?, Instant::now());
     let used = usage::cpu_seconds(controller.pid())?;
     sleep(Duration::from_secs(args.rest_seconds)).await;
@@ -157,13 +157,13 @@ async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures
     );
     ensure!(
         after.renewals > before.renewals,
-        "no Lease was renewed: the world stands still"
+        "no Lease was renewed: the simulation does not run"
     );
 
-    log_progress("many change at once");
+    log_progress("changing many Etcds at once");
     let how_many = (args.changes, args.rounds);
     let change_latencies = changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterStatus).await?;
-    log_progress("many change at once, without a pause");
+    log_progress("changing many Etcds at once, without a pause");
     let unpaced_latencies = changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterAction).await?;
     let peak_bytes = [first_peak, usage::peak_bytes(controller.pid())?];
     controller.stop()?;
@@ -186,11 +186,11 @@ fn find_controller(args: &ControllerBenchArgs) -> anyhow::Result<PathBuf> {
     if let Some(program) = &args.controller {
         return Ok(program.clone());
     }
-    let own = std::env::current_exe().context("find this program")?;
+    let own = std::env::current_exe().context("failed to find the path of this program")?;
     let program = own.with_file_name("mainstay-controller");
     ensure!(
         program.exists(),
-        "{} is missing: cargo build --release -p mainstay-controller",
+        "{} not found; build it with `cargo build --release -p mainstay-controller`",
         program.display()
     );
     Ok(program)

@@ -1,4 +1,4 @@
-//! The controller as people run it.
+//! Runs the controller as a user does.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// How long everything may take.
+/// Timeout of every wait.
 const TIMEOUT: Duration = Duration::from_mins(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -27,10 +27,10 @@ pub(super) struct ControllerProcess {
 
 impl ControllerProcess {
     pub(super) fn start(program: &Path, server: &ApiServer) -> anyhow::Result<Self> {
-        let home = TempDir::with_prefix("controller-").context("make a directory")?;
+        let home = TempDir::with_prefix("controller-").context("failed to create a directory")?;
         let url = free_url();
         let port = url.rsplit(':').next().unwrap_or_default();
-        let log = File::create(home.path().join("log")).context("create the log")?;
+        let log = File::create(home.path().join("log")).context("failed to create the log file")?;
         let child = Command::new(program)
             .env_clear()
             .arg(format!("--kubeconfig={}", server.kubeconfig().display()))
@@ -38,10 +38,10 @@ impl ControllerProcess {
             .arg(format!("--metrics-port={port}"))
             .arg("--enable-etcd-spec-auto-reconcile")
             .stdin(Stdio::null())
-            .stdout(log.try_clone().context("share the log")?)
+            .stdout(log.try_clone().context("failed to duplicate the log file")?)
             .stderr(log)
             .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
+            .with_context(|| format!("failed to start {}", program.display()))?;
         Ok(Self {
             child,
             temp_dir: home,
@@ -55,17 +55,17 @@ impl ControllerProcess {
         self.child.id()
     }
 
-    /// Fails with the end of its log when it does not run any more.
+    /// Fails with the end of the log if the controller has exited.
     pub(super) fn expect_running(&mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait().context("ask for the controller")? {
+        if let Some(status) = self.child.try_wait().context("failed to check the controller process")? {
             let log = std::fs::read_to_string(self.temp_dir.path().join("log")).unwrap_or_default();
             let end: Vec<&str> = log.lines().rev().take(20).collect();
-            bail!("the controller ended with {status}; its last words: {end:#?}");
+            bail!("controller exited with {status}; end of its log: {end:#?}");
         }
         Ok(())
     }
 
-    /// Waits until so many passes had nothing to do. Returns how long that took from the start.
+    /// Waits for a number of reconciles without a change. Returns the time since the start.
     pub(super) async fn wait_for_reconciles(&mut self, passes: usize) -> anyhow::Result<Duration> {
         loop {
             self.expect_running()?;
@@ -78,13 +78,13 @@ impl ControllerProcess {
             }
             ensure!(
                 self.started.elapsed() < TIMEOUT,
-                "the controller does not come to rest"
+                "controller does not become idle"
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Passes that had nothing to do; `None` while it does not answer.
+    /// Reconciles without a change; `None` while the controller does not respond.
     async fn read_settled_reconciles(&self) -> Option<usize> {
         let answer = self.http.get(format!("{}/metrics", self.url)).send().await;
         let text = answer.ok()?.text().await.ok()?;
@@ -95,13 +95,13 @@ impl ControllerProcess {
             .ok()
     }
 
-    /// Ends it in order.
+    /// Stops the controller with SIGTERM.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.expect_running()?;
         let id = Pid::from_child(&self.child);
-        kill_process(id, Signal::TERM).context("end the controller")?;
-        let status = self.child.wait().context("wait for the controller")?;
-        ensure!(status.success(), "the controller ended with {status}");
+        kill_process(id, Signal::TERM).context("failed to send SIGTERM to the controller")?;
+        let status = self.child.wait().context("failed to wait for the controller")?;
+        ensure!(status.success(), "controller exited with {status}");
         Ok(())
     }
 }

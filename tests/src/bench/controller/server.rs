@@ -1,4 +1,4 @@
-//! The API server: what is asked of it, and what it counted.
+//! Creates the Etcds on the API server and reads its write counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use tokio::time::sleep;
 use super::process::ControllerProcess;
 use super::world::ClusterSimulator;
 
-/// Namespaces the resources are spread over.
+/// Number of namespaces of the Etcds.
 const NAMESPACE_COUNT: usize = 10;
-/// Requests of the bench at the same time.
+/// Parallel requests of the benchmark.
 const CONCURRENCY: usize = 8;
-/// How long making the clusters may take.
+/// Timeout of the creation of all clusters.
 const TIMEOUT: Duration = Duration::from_mins(40);
-/// Without a write for this long, everything is at rest.
+/// Time without a write after which the controller counts as idle.
 const QUIET_PERIOD: Duration = Duration::from_secs(15);
 /// Name of the Secret for the store.
 const STORE_SECRET: &str = "store";
@@ -51,16 +51,16 @@ pub(super) struct BenchApiServer {
     pub(super) client: Client,
 }
 
-/// Writes so far, as the API server counted them.
+/// Writes so far, as counted by the API server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteCounts {
     by_resource: BTreeMap<String, u64>,
-    /// Those of the bench: renewals of Leases.
+    /// Lease renewals of the benchmark.
     pub(super) renewals: u64,
 }
 
 impl WriteCounts {
-    /// Those of the controller between two moments at which the world stood still but for renewals.
+    /// Writes of the controller between two moments; in between the benchmark only renewed Leases.
     pub(super) fn since(&self, before: &Self) -> Self {
         let mut by_resource = self.by_resource.clone();
         for (resource, count) in &mut by_resource {
@@ -97,7 +97,7 @@ impl BenchApiServer {
         }
     }
 
-    /// Creates so many resources of three members.
+    /// Creates Etcds of three members.
     pub(super) async fn create_etcds(
         &self,
         server: &ApiServer,
@@ -108,9 +108,9 @@ impl BenchApiServer {
             let namespace = server.create_namespace().await;
             let secrets = Api::<Secret>::namespaced(self.client.clone(), &namespace);
             let secret = json!({ "metadata": { "name": STORE_SECRET } });
-            let secret = serde_json::from_value(secret).context("a Secret")?;
+            let secret = serde_json::from_value(secret).context("failed to build a Secret")?;
             let created = secrets.create(&PostParams::default(), &secret).await;
-            created.context("create a Secret")?;
+            created.context("failed to create a Secret")?;
             namespaces.push(namespace);
         }
         let places = (0..count).map(|n| (namespaces[n % NAMESPACE_COUNT].clone(), format!("etcd-{n}")));
@@ -130,16 +130,16 @@ impl BenchApiServer {
                         "etcd": { "resources": { "requests": { "cpu": "200m", "memory": "500Mi" } } },
                     },
                 });
-                let etcd: Etcd = serde_json::from_value(etcd).context("an Etcd")?;
+                let etcd: Etcd = serde_json::from_value(etcd).context("failed to build an Etcd")?;
                 let etcds = Api::namespaced(self.client.clone(), namespace);
                 let created = etcds.create(&PostParams::default(), &etcd).await;
-                created.context("create an Etcd").map(drop)
+                created.context("failed to create an Etcd").map(drop)
             })
             .await?;
         Ok(places)
     }
 
-    /// Waits until every resource is what it asks for. Returns how long that took from the start of the controller.
+    /// Waits until every Etcd is reconciled. Returns the time since the start of the controller.
     pub(super) async fn wait_until_settled(
         &self,
         places: &[NamespacedName],
@@ -151,10 +151,10 @@ impl BenchApiServer {
             if settled >= places.len() {
                 return Ok(controller.started.elapsed());
             }
-            super::log_progress(&format!("{settled} of {} are made", places.len()));
+            super::log_progress(&format!("{settled} of {} clusters created", places.len()));
             ensure!(
                 controller.started.elapsed() < TIMEOUT,
-                "{settled} of {} clusters were made",
+                "only {settled} of {} clusters were created in time",
                 places.len()
             );
             sleep(Duration::from_secs(5)).await;
@@ -164,7 +164,7 @@ impl BenchApiServer {
     async fn count_settled(&self) -> anyhow::Result<usize> {
         let etcds = Api::<Etcd>::all(self.client.clone());
         let found = etcds.list(&ListParams::default()).await;
-        let found = found.context("list the Etcds")?;
+        let found = found.context("failed to list Etcds")?;
         let is_settled = |etcd: &&Etcd| {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
@@ -174,7 +174,7 @@ impl BenchApiServer {
         Ok(found.items.iter().filter(is_settled).count())
     }
 
-    /// Waits until nobody but the world has written for a while.
+    /// Waits until the controller has not written for a while.
     pub(super) async fn wait_until_quiet(
         &self,
         world: &ClusterSimulator,
@@ -191,20 +191,20 @@ impl BenchApiServer {
             }
             ensure!(
                 started.elapsed() < TIMEOUT,
-                "it never becomes quiet: {written:?}"
+                "controller does not stop writing: {written:?}"
             );
         }
     }
 
-    /// What was written so far, while no renewal is on its way.
+    /// The writes so far, read while no renewal is in flight.
     pub(super) async fn count_writes(&self, world: &ClusterSimulator) -> anyhow::Result<WriteCounts> {
         let renewals = world.pause_renewals().await;
         let request = http::Request::get("/metrics").body(Vec::new());
         let text = self
             .client
-            .request_text(request.context("a request")?)
+            .request_text(request.context("failed to build a request")?)
             .await;
-        let text = text.context("ask the API server what it counted")?;
+        let text = text.context("failed to read the metrics of the API server")?;
         let mut by_resource: BTreeMap<String, u64> = BTreeMap::new();
         for (resource, count) in text.lines().filter_map(parse_write_metric) {
             *by_resource.entry(resource).or_default() += count;
@@ -216,7 +216,7 @@ impl BenchApiServer {
     }
 }
 
-/// A line that counts writes of a resource.
+/// Parses a metric line that counts writes of a resource.
 fn parse_write_metric(line: &str) -> Option<(String, u64)> {
     let (labels, count) = line
         .strip_prefix("apiserver_request_total{")?
@@ -236,7 +236,7 @@ fn parse_write_metric(line: &str) -> Option<(String, u64)> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a count, written as a number with a point"
+        reason = "a count, formatted as a float"
     )]
     is_write.then_some((resource.to_owned(), count as u64))
 }

@@ -1,5 +1,5 @@
-//! What Kubernetes and the sidecars would do: `StatefulSets` get pods and claims, all of them ready and bound; the Leases of members
-//! are held and renewed, and those of snapshots tell of a delta every few minutes.
+//! Simulates Kubernetes and the sidecars: creates ready pods and bound PVCs for `StatefulSets`, renews the Leases of members,
+//! and reports a delta snapshot in the snapshot Leases every few minutes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::server::NamespacedName;
 
 const MANAGED_BY_SELECTOR: &str = "app.kubernetes.io/managed-by=etcd-druid";
-/// A sidecar tells of a delta this much less often than it renews the Lease of its member.
+/// Number of renewals of a member Lease per reported delta snapshot.
 const ROUNDS_PER_DELTA: usize = 10;
-/// How the names of Leases of snapshots end.
+/// Suffix of the names of snapshot Leases.
 const FULL_LEASE_SUFFIX: &str = "-full-snap";
 const DELTA_LEASE_SUFFIX: &str = "-delta-snap";
-/// The template never changes what pods are here.
+/// One revision for all: pods are never updated in this simulation.
 const POD_REVISION: &str = "revision-1";
-/// Sets that are worked on at the same time.
+/// StatefulSets handled in parallel.
 const CONCURRENCY: usize = 8;
 
 pub(super) struct ClusterSimulator {
-    /// Renewals so far; whoever holds it keeps them from going on.
+    /// Renewals so far; holding the lock pauses them.
     renewals: Arc<Mutex<u64>>,
     tasks: JoinSet<()>,
 }
@@ -51,7 +51,7 @@ impl ClusterSimulator {
         Self { renewals, tasks }
     }
 
-    /// Renewals so far; no more of them until the answer is dropped.
+    /// Renewals so far; they are paused until the guard is dropped.
     pub(super) async fn pause_renewals(&self) -> OwnedMutexGuard<u64> {
         Arc::clone(&self.renewals).lock_owned().await
     }
@@ -81,7 +81,7 @@ async fn simulate_stateful_sets(client: Client) {
         .await;
 }
 
-/// One set gets what it asks for, once per generation.
+/// Creates pods and PVCs of a StatefulSet, once per generation.
 async fn create_pods(client: &Client, set: &StatefulSet) {
     let namespace = set.namespace().unwrap_or_default();
     let replicas = set
@@ -164,7 +164,7 @@ fn ready_status() -> Value {
     json!({ "status": { "phase": "Running", "podIP": "127.0.0.1", "conditions": conditions } })
 }
 
-/// Leases nobody holds are held, as the sidecar of a member would.
+/// Acquires Leases without a holder, as the sidecar of a member does.
 async fn simulate_leases(client: Client, members: LeaseKeys) {
     let api = Api::<Lease>::all(client.clone());
     watcher(api, watcher::Config::default().labels(MANAGED_BY_SELECTOR))
@@ -188,7 +188,7 @@ async fn simulate_leases(client: Client, members: LeaseKeys) {
         .await;
 }
 
-/// What the holder of a Lease says first: a member who it is, a backup how far it reaches.
+/// The first holder identity: ID and role of a member, or the revision of a backup.
 fn initial_holder(lease: &str) -> String {
     if lease.ends_with(FULL_LEASE_SUFFIX) || lease.ends_with(DELTA_LEASE_SUFFIX) {
         return format_revision(0);
@@ -202,13 +202,13 @@ fn format_revision(round: usize) -> String {
     (1000 + round).to_string()
 }
 
-/// What the holder of a Lease does in a round.
+/// The action of a Lease's holder in a round.
 enum LeaseAction {
-    /// Nothing.
+    /// No write.
     Skip,
-    /// It shows that it lives.
+    /// Renews the Lease.
     Renew,
-    /// It has news.
+    /// Renews the Lease with a new holder identity.
     SetHolder(String),
 }
 
@@ -235,7 +235,7 @@ async fn patch_lease(client: &Client, (namespace, name): (&str, &str), holder: O
         .ok();
 }
 
-/// Every Lease once in a while, one after the other.
+/// Renews every Lease once per interval, one after the other.
 async fn renew_leases(client: Client, members: LeaseKeys, renewals: Arc<Mutex<u64>>, every: Duration) {
     for round in 0.. {
         let all: Vec<NamespacedName> = match members.lock() {

@@ -1,7 +1,7 @@
-//! A steady stream of writes, and how closely the sidecar follows it.
+//! Measures the capture lag of the sidecar under a steady stream of writes.
 //!
-//! Writers note when etcd answered for each revision. A sampler asks the sidecar what it has captured; it is as far
-//! behind as the oldest answered write it has not captured is old.
+//! Writers record when etcd answered each write. A sampler polls the captured revision of the sidecar; the lag is the age
+//! of the oldest answered write that is not captured.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,34 +23,34 @@ use super::super::timed::settle_disk;
 use super::super::usage;
 use super::build_sidecar_options;
 
-/// Writers at work at the same time. More than 128 make etcd lose sight of its watchers: see the page.
+/// Parallel writers. etcd queues 128 changes per watcher; one that falls behind gets at most 1 000 revisions every 100 ms.
 const WRITERS: usize = 100;
-/// Keys each of them writes over and over.
+/// Keys that each writer overwrites in turn.
 const KEYS_PER_WRITER: usize = 100;
 const VALUE_BYTES: usize = 1_000;
-/// Where files are memory.
+/// A tmpfs.
 const MEMORY_DIR: &str = "/dev/shm";
-/// How often the sidecar is asked.
+/// Interval of polls of the sidecar.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What was seen.
+/// The measurements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CaptureFigures {
     pub(super) seconds: f64,
-    /// Writes etcd answered.
+    /// Writes answered by etcd.
     pub(super) writes: u64,
     pub(super) samples: usize,
-    /// Seconds behind, in the middle, of 99 in 100, and at worst.
+    /// Lag in seconds: p50, p99, max.
     pub(super) lag_seconds: [f64; 3],
     pub(super) sidecar_cpu_seconds: f64,
     pub(super) etcd_cpu_seconds: f64,
     pub(super) peak_bytes: u64,
-    /// Ranges it could not capture.
+    /// Number of revision ranges that were not captured.
     pub(super) gaps: u64,
 }
 
-/// When etcd answered for each revision, in microseconds since the start; zero is not yet.
+/// Times of etcd's answers by revision, in microseconds since the start; zero means no answer yet.
 struct AckTimes {
     started: Instant,
     base_revision: i64,
@@ -65,11 +65,11 @@ impl AckTimes {
         }
     }
 
-    /// How long the first answered write behind `captured` has been waiting.
+    /// Age of the first answered write after `captured`, in seconds.
     fn lag_seconds(&self, captured: i64) -> f64 {
         let first = usize::try_from(captured + 1 - self.base_revision).unwrap_or_default();
         let waiting = self.acked_at.get(first..).unwrap_or_default();
-        // Answers come out of order among writers, by no more than there are writers.
+        // Answers to parallel writers arrive out of order, by at most the number of writers.
         let oldest = waiting
             .iter()
             .take(WRITERS)
@@ -95,22 +95,22 @@ impl AckTimes {
 pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::Result<CaptureFigures> {
     eprintln!("bench: {rate} writes a second for {seconds} s");
     let scratch = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(data);
-    let scratch = scratch.context("make a scratch directory")?;
-    // One that never syncs leaves the kernel hundreds of megabytes to write at once; one that does needs a fast disk.
+    let scratch = scratch.context("failed to create a scratch directory")?;
+    // Without fsync the kernel writes hundreds of megabytes at once; with fsync a disk is too slow. Hence a tmpfs.
     let fast = create_fast_dir(scratch.path())?;
     let options = etcd_options(fast.path()).with_fsync();
     let mut etcd = EtcdServer::start(ETCD_RELEASE, options).await;
-    let home = scratch.path().to_str().context("a path that is text")?;
+    let home = scratch.path().to_str().context("path is not valid UTF-8")?;
     let sidecar = SidecarProcess::start(build_sidecar_options(etcd.client_url(), home)).await;
-    // What earlier work wrote must not compete for the disk.
+    // Dirty pages of earlier work must not compete for the disk.
     settle_disk(PageCache::Warm)?;
     let captures = async || sidecar.status().await["captured"].as_i64();
     let deadline = Instant::now() + TIMEOUT;
     while captures().await.is_none() {
-        ensure!(Instant::now() < deadline, "the sidecar captures nothing");
+        ensure!(Instant::now() < deadline, "sidecar does not capture any revision");
         sleep(SAMPLE_INTERVAL).await;
     }
-    let total = usize::try_from(seconds).context("seconds")? * rate;
+    let total = usize::try_from(seconds).context("duration is too long")? * rate;
     let answers = Arc::new(AckTimes {
         started: Instant::now(),
         base_revision: etcd.revision().await.0 + 1,
@@ -128,8 +128,8 @@ pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::R
         tokio::select! {
             Some(ended) = writers.join_next() => ended.context("a writer panicked")??,
             _ = tick.tick() => {
-                if let Some(wait_until_captured) = captures().await {
-                    behind.push(answers.lag_seconds(wait_until_captured));
+                if let Some(captured) = captures().await {
+                    behind.push(answers.lag_seconds(captured));
                 }
             }
         }
@@ -149,12 +149,12 @@ pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::R
     Ok(flow)
 }
 
-/// A directory in memory, or below `other` where there is none.
+/// A directory in a tmpfs, or below `other` if there is none.
 fn create_fast_dir(other: &Path) -> anyhow::Result<TempDir> {
     let memory = Path::new(MEMORY_DIR);
     let place = if memory.is_dir() { memory } else { other };
     let directory = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(place);
-    directory.context("make a directory for etcd")
+    directory.context("failed to create a directory for etcd")
 }
 
 async fn start_writers(
@@ -184,7 +184,7 @@ async fn run_writer(
     writer: usize,
     (share, pause): (usize, Duration),
 ) -> anyhow::Result<()> {
-    // The writers take turns within one pause.
+    // The writers are staggered within one interval.
     sleep(pause.mul_f64(f64::from(u32::try_from(writer)?) / f64::from(u32::try_from(WRITERS)?)))
         .await;
     let mut tick = interval(pause);
@@ -193,14 +193,14 @@ async fn run_writer(
         tick.tick().await;
         let key = format!("/registry/bench/{writer:03}/{:03}", number % KEYS_PER_WRITER);
         let answer = kv.put(key, seeded_value(number, VALUE_BYTES), None).await;
-        let answer = answer.context("write a key")?;
-        let header = answer.header().context("an answer without a header")?;
+        let answer = answer.context("failed to put a key")?;
+        let header = answer.header().context("response has no header")?;
         answers.record(header.revision());
     }
     Ok(())
 }
 
-/// The value in the middle, the one 99 of 100 are at most, and the largest.
+/// p50, p99 and max.
 fn percentiles(values: &mut [f64]) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |part: usize| {
@@ -217,9 +217,9 @@ mod tests {
     #[test]
     fn ninety_nine_of_a_hundred_are_at_most_the_99th() {
         let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        let told = |values: &mut [f64]| format!("{:?}", percentiles(values));
-        assert_eq!(told(&mut values), "[50.0, 99.0, 100.0]");
-        assert_eq!(told(&mut [7.0]), "[7.0, 7.0, 7.0]");
+        let format = |values: &mut [f64]| format!("{:?}", percentiles(values));
+        assert_eq!(format(&mut values), "[50.0, 99.0, 100.0]");
+        assert_eq!(format(&mut [7.0]), "[7.0, 7.0, 7.0]");
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
         assert!(near(answers.lag_seconds(1), 9.0));
         assert!(
             near(answers.lag_seconds(2), 7.0),
-            "not answered yet, so the next one"
+            "a write without an answer is skipped"
         );
         assert!(near(answers.lag_seconds(5), 0.0), "all captured");
     }

@@ -1,4 +1,4 @@
-//! Full snapshots of a database, by the sidecar and by etcd's own tool.
+//! Measures full snapshots of a database, by the sidecar and by etcd's own tool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use super::super::usage;
 use super::super::{WORK_DIR_PREFIX, dataset::UNFINISHED_SUFFIX};
 use super::build_sidecar_options;
 
-/// Longer than any first snapshot takes.
+/// Timeout of the first snapshot.
 const TIMEOUT: Duration = Duration::from_mins(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// A sidecar rests that used less than [`IDLE_CPU_SECONDS`] seconds of a processor in this time.
+/// A sidecar is idle if it used less than [`IDLE_CPU_SECONDS`] of CPU time in this period.
 const IDLE_WINDOW: Duration = Duration::from_secs(3);
 const IDLE_CPU_SECONDS: f64 = 0.1;
 
-/// Full snapshots of one database.
+/// Measurements of one database.
 #[derive(Clone, Debug)]
 pub(super) struct FullSnapshotFigures {
     pub(super) keys: usize,
@@ -44,12 +44,12 @@ pub(super) struct SnapshotCost {
     pub(super) stored_bytes: u64,
 }
 
-/// Takes snapshots of a database of this many keys, in turns with etcd's tool.
+/// Takes snapshots of a database of this many keys, alternately with etcd's tool.
 pub(super) async fn measure(data: &Path, keys: usize, runs: usize) -> anyhow::Result<FullSnapshotFigures> {
     let home = open_or_create_member(data, keys).await?;
     let mut etcd = EtcdServer::start(ETCD_RELEASE, etcd_options(&home)).await;
     let scratch = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(data);
-    let scratch = scratch.context("make a scratch directory")?;
+    let scratch = scratch.context("failed to create a scratch directory")?;
     let at = |name: &str| scratch.path().join(name);
     let gzip = SnapshotSidecar::start(&etcd, &at("gzip"), "gzip").await?;
     let zstd = SnapshotSidecar::start(&etcd, &at("zstd"), "zstd").await?;
@@ -83,8 +83,8 @@ struct SnapshotSidecar {
 
 impl SnapshotSidecar {
     async fn start(etcd: &EtcdServer, home: &Path, compression: &str) -> anyhow::Result<Self> {
-        fs::create_dir_all(home).context("make a home for a sidecar")?;
-        let text = home.to_str().context("a path that is text")?;
+        fs::create_dir_all(home).context("failed to create a home directory for a sidecar")?;
+        let text = home.to_str().context("path is not valid UTF-8")?;
         let options = build_sidecar_options(etcd.client_url(), text)
             .flag("compress-snapshots", "true")
             .flag("compression-policy", compression);
@@ -94,14 +94,14 @@ impl SnapshotSidecar {
         };
         let deadline = Instant::now() + TIMEOUT;
         while taker.newest_full().is_none() {
-            ensure!(Instant::now() < deadline, "no first snapshot");
+            ensure!(Instant::now() < deadline, "sidecar took no first snapshot in time");
             sleep(POLL_INTERVAL).await;
         }
         taker.wait_until_idle().await?;
         Ok(taker)
     }
 
-    /// Waits until the sidecar has looked at what it stored: nobody is measured beside that.
+    /// Waits until the sidecar has verified what it stored, so that this does not distort other measurements.
     async fn wait_until_idle(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let mut used = usage::cpu_seconds(self.sidecar.pid())?;
@@ -111,24 +111,24 @@ impl SnapshotSidecar {
             if now - used < IDLE_CPU_SECONDS {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "the sidecar never rests");
+            ensure!(Instant::now() < deadline, "sidecar does not become idle");
             used = now;
         }
     }
 
-    /// One snapshot on demand, of a revision that has none yet.
+    /// Takes one on-demand snapshot after a new write.
     async fn take_snapshot(&self, etcd: &EtcdServer) -> anyhow::Result<Cost> {
         let mut kv = etcd.client().await.kv_client();
         kv.put("bench", self.dir.to_string_lossy().as_ref(), None)
             .await
-            .context("write a key")?;
+            .context("failed to put a key")?;
         let before = self.newest_full();
         settle_disk(PageCache::Warm)?;
         let used = usage::cpu_seconds(self.sidecar.pid())?;
         let started = Instant::now();
         let (status, answer) = self.sidecar.request("/snapshot/full").await;
         let seconds = started.elapsed().as_secs_f64();
-        ensure!(status == 200, "the sidecar answered {status}: {answer}");
+        ensure!(status == 200, "sidecar returned status {status}: {answer}");
         ensure!(self.newest_full() != before, "no snapshot was taken");
         let cost = Cost {
             seconds,
@@ -143,7 +143,7 @@ impl SnapshotSidecar {
     }
 
     fn finish(mut self, costs: &[Cost]) -> anyhow::Result<SnapshotCost> {
-        let newest = self.newest_full().context("no snapshot")?;
+        let newest = self.newest_full().context("no snapshot in the store")?;
         let stored_bytes = file_length(&newest)?;
         self.sidecar.kill();
         Ok(SnapshotCost {
@@ -165,9 +165,9 @@ impl SnapshotSidecar {
     }
 }
 
-/// etcd's own tool, then the compression the peer's default is as fast as. Like the sidecar, they write a new file.
+/// Measures etcd's own tool, then gzip at the speed of etcd-backup-restore's default. Like the sidecar, both write a new file.
 fn measure_baseline(etcd: &EtcdServer, saved: &Path) -> anyhow::Result<(Cost, Cost)> {
-    let home = saved.parent().context("a file in a directory")?;
+    let home = saved.parent().context("file has no parent directory")?;
     let endpoints = format!("--endpoints={}", etcd.client_url());
     let (save, _) = TimedProgram::new(&ETCD_RELEASE.directory().join("etcdctl"), home)
         .args([endpoints.as_str(), "snapshot", "save"])
@@ -184,7 +184,7 @@ fn measure_baseline(etcd: &EtcdServer, saved: &Path) -> anyhow::Result<(Cost, Co
     Ok((save, squeeze))
 }
 
-/// The data directory of an etcd that holds this many keys, made now if there is none.
+/// The data directory of an etcd with this many keys; creates it if it does not exist.
 async fn open_or_create_member(data: &Path, keys: usize) -> anyhow::Result<PathBuf> {
     let name = format!("member-{keys}-{}", read_etcd_version()?);
     let home = data.join(&name);
@@ -201,6 +201,6 @@ async fn open_or_create_member(data: &Path, keys: usize) -> anyhow::Result<PathB
     };
     BenchWriters::connect(&etcd, shape).await.fill().await?;
     etcd.stop().await;
-    fs::rename(&making, &home).context("keep the data")?;
+    fs::rename(&making, &home).context("failed to move the data into place")?;
     Ok(home)
 }

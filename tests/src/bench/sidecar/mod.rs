@@ -1,12 +1,12 @@
-//! Measures the sidecar beside a real etcd: what a full snapshot costs, and what following many writes does.
+//! Measures the sidecar with a real etcd: the cost of full snapshots, and the capture of many writes.
 //!
 //! ```text
 //! etcd of 200 MB, of 2 GB ─┬─► sidecar: full snapshot to local files, gzip and zstd
 //!                          └─► etcdctl snapshot save, then gzip -1
-//! etcd under 10 000 writes/s ──► sidecar: how far behind it is, what it uses beside etcd
+//! etcd under 10 000 writes/s ──► sidecar: capture lag, CPU time relative to etcd
 //! ```
 //!
-//! **Holds**: both sides of a ratio are measured in turns on the same etcd. **Does not do**: judge by time.
+//! Both sides of a ratio are measured alternately on the same etcd. No time limit fails the benchmark.
 
 mod flow;
 mod full;
@@ -24,48 +24,48 @@ use tokio::runtime::Runtime;
 use super::args::CacheArgs;
 use super::machine::Machine;
 
-/// Measures the sidecar beside a real etcd.
+/// Measure the sidecar with a real etcd
 #[derive(Clone, Debug, Parser)]
 pub struct SidecarBenchArgs {
-    /// Keys of 1 000 B in the databases whose full snapshots are measured
+    /// Number of keys of 1 000 B in the databases for full snapshots
     #[arg(long, value_delimiter = ',', default_value = "150000,1500000")]
     pub keys: Vec<usize>,
 
-    /// How often each snapshot is taken; the median counts
+    /// Number of snapshots of each kind; the median is reported
     #[arg(long, default_value_t = 3)]
     pub runs: usize,
 
-    /// Writes of 1 000 B a second while the capture is measured
+    /// Writes of 1 000 B per second while the capture is measured
     #[arg(long, default_value_t = 10_000)]
     pub rate: usize,
 
-    /// For how long they go on
+    /// Duration of the writes
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
 
     #[command(flatten)]
     pub(super) cache: CacheArgs,
 
-    /// Write the report to this file, too
+    /// Also write the report to this file
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 
-    /// The date the report carries
+    /// Date shown in the report
     #[arg(long, default_value = "not dated")]
     pub date: String,
 }
 
 /// The prefix of backups.
 const PREFIX: &str = "etcd-main";
-/// The container of backups, below the home of the sidecar.
+/// The container of backups, below the home directory of the sidecar.
 const BUCKET: &str = "bucket";
 
-/// Runs the bench of the sidecar.
+/// Runs the benchmark of the sidecar.
 pub(super) fn main(args: &SidecarBenchArgs) -> anyhow::Result<()> {
     let machine = Machine::detect();
     let data = args.cache.data_dir()?;
     let _lock = super::lock_data_dir(&data)?;
-    let runtime = Runtime::new().context("start a runtime")?;
+    let runtime = Runtime::new().context("failed to start the async runtime")?;
     let mut fulls = Vec::new();
     for keys in &args.keys {
         fulls.push(runtime.block_on(full::measure(&data, *keys, args.runs.max(1)))?);
@@ -75,14 +75,14 @@ pub(super) fn main(args: &SidecarBenchArgs) -> anyhow::Result<()> {
     io::stdout()
         .lock()
         .write_all(text.as_bytes())
-        .context("print the report")?;
+        .context("failed to print the report")?;
     if let Some(path) = &args.write {
-        fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+        fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// A sidecar as it runs by default, with a store of local files below `home`, quiet unless asked.
+/// A sidecar with default options and a `Local` store below `home`; it takes no scheduled snapshots.
 fn build_sidecar_options(client_url: &str, home: &str) -> SidecarOptions {
     SidecarOptions::for_member(client_url)
         .flags(&[

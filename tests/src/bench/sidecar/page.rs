@@ -1,4 +1,4 @@
-//! The report of the sidecar's bench.
+//! Renders the report of the sidecar's benchmark.
 
 use std::fmt::Write;
 
@@ -9,31 +9,26 @@ use super::SidecarBenchArgs;
 use super::flow::CaptureFigures;
 use super::full::FullSnapshotFigures;
 
-/// What deltas in memory may take by default, as the peer's flag says.
+/// The default limit of deltas in memory, the same as in etcd-backup-restore.
 const DELTA_MEMORY_LIMIT: u64 = 10 << 20;
 
 const METHOD: &str = "\
 ## What is measured
 
-`mainstay-sidecar` as a user runs it beside one etcd, with a store of provider `Local` on the same disk.
+`mainstay-sidecar` runs as a user runs it, next to one etcd, with a store of the provider `Local` on the same disk.
 
-* **Full snapshots** are asked for over HTTP, each after a new write, and answered when they are stored and synced. etcd's own
-  `etcdctl snapshot save` and `gzip -1` of the file it saved are run in turns with them, on the same etcd.
-* **Following** is a stream of single puts of 1 000 B at a steady rate. Every write is noted when etcd has answered it; every
-  50 ms the sidecar is asked what it has captured, and is as far behind as the oldest answered write that it has not.
-  Processor time is that of the two processes while the writes go on. etcd syncs what it writes, to a directory in memory:
-  it then keeps the rate, and what it writes does not compete with the store for the disk. 100 writers are at work: etcd
-  queues 128 changes for a watcher, and feeds one that it had to leave behind no more than 1 000 revisions ten times a
-  second, whoever the watcher is.
+- **Full snapshots** are requested over HTTP, each after a new write, and answered when they are stored and synced. `etcdctl snapshot save` of etcd, and `gzip -1` of the
+  saved file, run alternately with them on the same etcd.
+- **Capture** is a stream of single puts of 1 000 B at a steady rate. The benchmark records when etcd has answered each write. Every 50 ms it reads what the sidecar has
+  captured. The lag is the age of the oldest answered write that is not captured. CPU time is that of both processes while the writes run. etcd syncs to a directory in
+  memory, so that it keeps the rate and does not compete with the store for the disk. 100 writers run in parallel.
 
-Memory is the largest resident set the kernel saw in the life of the process, deltas in memory included: their limit is 10 MiB by
-default, and counts what will be stored. 1 MB is 1 000 000 bytes.
+Memory is the maximum resident set of the process, including deltas in memory; their limit is 10 MiB by default. 1 MB is 1 000 000 bytes.
 ";
 
-/// The part of the rate asked for that etcd has to keep.
+/// The share of the requested rate that etcd must sustain.
 const MIN_RATE_RATIO: f64 = 0.95;
 
-/// The whole page.
 pub(super) fn render(
     args: &SidecarBenchArgs,
     machine: &Machine,
@@ -41,13 +36,13 @@ pub(super) fn render(
     flow: &CaptureFigures,
 ) -> anyhow::Result<String> {
     let mut page = String::from(
-        "# Benchmarks of the sidecar\n\nWritten by `make bench`; ratios are of one run.\n\n",
+        "# Benchmarks of the sidecar\n\n`make bench` writes this page. It compares the sidecar with etcd's own tools. Ratios are of one run.\n\n",
     );
     writeln!(page, "| | |\n| --- | --- |\n| date | {} |", args.date)?;
     report::write_machine(&mut page, machine)?;
     writeln!(
         page,
-        "| runs | {}, the median counts; of memory the most |",
+        "| runs | {}; median of times, maximum of memory |",
         args.runs
     )?;
     page.push_str("\n## Targets\n\n");
@@ -79,28 +74,28 @@ fn evaluate_targets(args: &SidecarBenchArgs, fulls: &[FullSnapshotFigures], flow
         }
     }
     let stream = format!("{:.0}/s", achieved_rate(flow));
-    let [_, most, _] = flow.lag_seconds;
-    // What follows says little about a rate etcd did not keep.
+    let [_, p99, _] = flow.lag_seconds;
+    // The lag is only meaningful if etcd sustained the rate.
     let asked = u32::try_from(args.rate).unwrap_or(u32::MAX);
     let kept = achieved_rate(flow) / f64::from(asked);
     claims.push(TargetResult {
         subject: stream.clone(),
-        metric: "following: etcd keeps the rate".to_owned(),
+        metric: "capture: etcd keeps the rate".to_owned(),
         target: format!("> {MIN_RATE_RATIO} × {}/s", args.rate),
         measured: format!("{kept:.2} ×"),
         is_met: kept > MIN_RATE_RATIO,
     });
     claims.push(TargetResult {
         subject: stream.clone(),
-        metric: "following: behind, 99 of 100 samples".to_owned(),
+        metric: "capture: lag, p99".to_owned(),
         target: "< 1 s".to_owned(),
-        measured: format!("{most:.3} s"),
-        is_met: most < 1.0,
+        measured: format!("{p99:.3} s"),
+        is_met: p99 < 1.0,
     });
     let ratio = flow.sidecar_cpu_seconds / flow.etcd_cpu_seconds;
     claims.push(TargetResult {
         subject: stream,
-        metric: "following: processor time against etcd's".to_owned(),
+        metric: "capture: CPU time against etcd's".to_owned(),
         target: "< 0.25 ×".to_owned(),
         measured: format!("{ratio:.3} ×"),
         is_met: ratio < 0.25,
@@ -125,8 +120,8 @@ fn write_figures(page: &mut String, one: &FullSnapshotFigures) -> anyhow::Result
 }
 
 fn write_capture(page: &mut String, flow: &CaptureFigures) -> anyhow::Result<()> {
-    let [middle, most, worst] = flow.lag_seconds;
-    writeln!(page, "\n## Following {:.0} writes a second\n", achieved_rate(flow))?;
+    let [p50, p99, max] = flow.lag_seconds;
+    writeln!(page, "\n## Capture at {:.0} writes a second\n", achieved_rate(flow))?;
     writeln!(page, "| | |\n| --- | --- |")?;
     writeln!(
         page,
@@ -135,12 +130,12 @@ fn write_capture(page: &mut String, flow: &CaptureFigures) -> anyhow::Result<()>
     )?;
     writeln!(
         page,
-        "| behind: in the middle, 99 of 100, at worst | {middle:.3} s, {most:.3} s, {worst:.3} s |"
+        "| lag: p50, p99, max | {p50:.3} s, {p99:.3} s, {max:.3} s |"
     )?;
     writeln!(page, "| samples | {} |", flow.samples)?;
     writeln!(
         page,
-        "| processor time of the sidecar, of etcd | {:.2} s, {:.2} s |",
+        "| CPU time of the sidecar, of etcd | {:.2} s, {:.2} s |",
         flow.sidecar_cpu_seconds, flow.etcd_cpu_seconds
     )?;
     writeln!(

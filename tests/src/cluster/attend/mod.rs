@@ -1,7 +1,7 @@
-//! What a cluster needs beside the programs of Kubernetes: names for services, and volumes for claims.
+//! DNS server and volume provisioner of the cluster.
 //!
-//! Runs as a component inside the world. Both parts follow the API server by watching it; when one of them
-//! cannot go on, all of it ends and process 1 starts it again.
+//! Runs as a component inside the cluster's namespaces. Both parts watch the API server; if one fails, the whole
+//! program exits and process 1 restarts it.
 
 pub mod dns;
 pub mod volumes;
@@ -13,22 +13,22 @@ use kube::Client;
 use super::find::{KubeClientError, connect_client};
 use super::home::ClusterHome;
 
-/// Why it cannot go on.
+/// Why the program stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeServicesError {
-    /// There is no client.
+    /// No Kubernetes client could be created.
     #[error(transparent)]
     Client(#[from] KubeClientError),
-    /// Names are not answered any more.
+    /// The DNS server stopped.
     #[error(transparent)]
     Dns(#[from] dns::DnsError),
-    /// Claims are not served any more.
+    /// The volume provisioner stopped.
     #[error(transparent)]
     Volumes(#[from] volumes::ProvisionError),
 }
 
-/// Runs until something fails.
+/// Runs until a failure.
 pub async fn run_node_services(home: &ClusterHome) -> Result<Infallible, NodeServicesError> {
     let client: Client = connect_client(&home.kubeconfig()).await?;
     let names = dns::serve(client.clone());

@@ -1,11 +1,11 @@
-//! What a person looks at first when a cluster does not become what it should be, in words.
+//! Collects what an engineer looks at first when a cluster does not become ready, as one text.
 //!
 //! ```text
 //! namespace ─ list ─► Etcds, pods, Events, logs ─┐
 //! controllers ─ list ─► pods, logs of the leader ─┴─► words (pure) ─► one text
 //! ```
 //!
-//! **Holds**: it only reads, every read has a deadline, and what cannot be read is said to be so. It never fails.
+//! It only reads, every read has a deadline, and a failed read is reported in the text. It never fails.
 
 mod words;
 
@@ -25,12 +25,12 @@ use tokio::time::timeout;
 use super::install::{ELECTION_LEASE, CONTROLLER_NAMESPACE};
 use words::{UnreadyContainer, format_etcd, format_events, indent, format_log_line, unready_containers, format_pods};
 
-/// For one answer of the API server, which may be what is missing.
+/// Timeout of one request: the API server itself may be down.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of each log is shown.
+/// Lines shown of each log.
 const LOG_LINES: i64 = 15;
 
-/// The state of the Etcds of a namespace and of the controllers.
+/// Describes the Etcds of a namespace and the controllers.
 pub async fn diagnose(client: &Client, namespace: &str) -> String {
     let look = Diagnosis {
         client,
@@ -88,26 +88,26 @@ impl Diagnosis<'_> {
         parts
     }
 
-    /// Which controller acts, and what it logged.
+    /// The controller that is the leader, and its log.
     async fn describe_leader(&self) -> String {
         let leases = Api::<Lease>::namespaced(self.client.clone(), CONTROLLER_NAMESPACE);
         let lease = match with_timeout(leases.get(ELECTION_LEASE)).await {
-            Err(why) => return format!("the controller that leads: {why}"),
+            Err(why) => return format!("leader of the controllers: {why}"),
             Ok(lease) => lease,
         };
         let holder = lease.spec.and_then(|spec| spec.holder_identity);
-        // The pod, and when its process started.
+        // The holder is the pod's name and the start time of its process.
         let holder = holder.as_deref().unwrap_or_default();
         match holder.rsplit_once('_') {
-            None => "no controller leads".to_owned(),
+            None => "no controller is the leader".to_owned(),
             Some((pod, _)) => {
                 let log = self.read_log((CONTROLLER_NAMESPACE, pod, "controller"), 0).await;
-                format!("controller {pod} holds the Lease of the leader\n{log}")
+                format!("controller {pod} is the leader\n{log}")
             }
         }
     }
 
-    /// The end of a container's log; of the container before it, if this one has logged nothing.
+    /// The end of a container's log; of the previous run, if this one has logged nothing.
     async fn read_log(&self, (namespace, pod, container): (&str, &str, &str), restarts: i32) -> String {
         let about = format!("log of {pod}/{container}");
         for previous in [false, true] {
@@ -124,7 +124,7 @@ impl Diagnosis<'_> {
             match with_timeout(pods.logs(pod, &params)).await {
                 Err(why) if previous || restarts == 0 => return format!("{about}: {why}"),
                 Ok(text) if !text.trim().is_empty() => {
-                    let which = if previous { ", before its restart" } else { "" };
+                    let which = if previous { ", before the restart" } else { "" };
                     let lines: Vec<String> = text.lines().map(format_log_line).collect();
                     return format!("{about}{which}:\n{}", indent(&lines));
                 }
@@ -150,10 +150,10 @@ impl Diagnosis<'_> {
 async fn with_timeout<T, E: Display>(answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match timeout(REQUEST_TIMEOUT, answer).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(format!("cannot be read: {error}")),
+        Ok(Err(error)) => Err(format!("failed to read: {error}")),
         Err(_) => {
             let seconds = REQUEST_TIMEOUT.as_secs();
-            Err(format!("cannot be read: no answer within {seconds} s"))
+            Err(format!("failed to read: no response within {seconds} s"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Objects of Kubernetes and lines of logs in words. Pure.
+//! Formats Kubernetes objects and log lines as text. Pure.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -9,22 +9,22 @@ use mainstay_crds::Etcd;
 use mainstay_crds::etcd::EtcdStatus;
 use serde_json::{Map, Value};
 
-/// How many Events are shown.
+/// Number of Events shown.
 const MAX_EVENTS: usize = 20;
 
-/// What an Etcd asks for, and what its status reports.
+/// The spec and the status of an Etcd.
 pub(super) fn format_etcd(etcd: &Etcd) -> String {
     let name = etcd.metadata.name.as_deref().unwrap_or_default();
-    let wanted = etcd.spec.replicas;
+    let desired = etcd.spec.replicas;
     let Some(status) = &etcd.status else {
-        return format!("Etcd {name}: {wanted} replicas wanted; it has no status yet");
+        return format!("Etcd {name}: {desired} replicas desired; no status yet");
     };
     let ready = status.ready_replicas.unwrap_or_default();
     let mut lines = vec![format!(
-        "Etcd {name}: {wanted} replicas wanted, {ready} ready"
+        "Etcd {name}: {desired} replicas desired, {ready} ready"
     )];
     if status.observed_generation != etcd.metadata.generation {
-        lines.push("  the status is of an earlier spec".to_owned());
+        lines.push("  status is outdated: observedGeneration is older than the spec".to_owned());
     }
     lines.extend(format_status(status));
     lines.join("\n")
@@ -70,12 +70,12 @@ pub(super) fn format_pods(pods: &[Pod], now: Timestamp) -> String {
         let ready = statuses.iter().filter(|one| one.ready).count();
         let restarts: i32 = all_container_statuses(pod).map(|one| one.restart_count).sum();
         let spec = pod.spec.as_ref();
-        let wanted = spec.map_or(0, |spec| spec.containers.len());
+        let total = spec.map_or(0, |spec| spec.containers.len());
         let node = spec.and_then(|spec| spec.node_name.clone());
         let created = pod.metadata.creation_timestamp.as_ref();
         rows.push([
             pod.metadata.name.clone().unwrap_or_default(),
-            format!("{ready}/{wanted}"),
+            format!("{ready}/{total}"),
             pod_state(pod),
             restarts.to_string(),
             node.unwrap_or_else(|| "<none>".to_owned()),
@@ -117,7 +117,7 @@ fn all_container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     init_container_statuses(pod).iter().chain(container_statuses(pod))
 }
 
-/// Why a container does not run, in one word, if it does not.
+/// The reason why a container does not run; `None` if it runs.
 fn not_running_reason(state: Option<&ContainerState>) -> Option<String> {
     let state = state?;
     if let Some(waiting) = &state.waiting {
@@ -145,8 +145,8 @@ fn pod_state(pod: &Pod) -> String {
     }
     let mut starting = init_container_statuses(pod).iter();
     if let Some(init) = starting.find(|one| !has_succeeded(one)) {
-        let why = not_running_reason(init.state.as_ref()).unwrap_or_else(|| "Running".to_owned());
-        return format!("Init:{}:{why}", init.name);
+        let init_reason = not_running_reason(init.state.as_ref()).unwrap_or_else(|| "Running".to_owned());
+        return format!("Init:{}:{init_reason}", init.name);
     }
     let mut reasons = container_statuses(pod)
         .iter()
@@ -155,14 +155,14 @@ fn pod_state(pod: &Pod) -> String {
     reasons.next().or_else(phase).unwrap_or_default()
 }
 
-/// A container whose log may say why its pod is not ready.
+/// A container whose log may contain the reason why its pod is not ready.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnreadyContainer {
     pub(super) container: String,
     pub(super) restarts: i32,
 }
 
-/// Containers that should be ready or have succeeded, and did not.
+/// Containers that are neither ready nor succeeded.
 pub(super) fn unready_containers(pod: &Pod) -> Vec<UnreadyContainer> {
     let phase = pod
         .status
@@ -188,7 +188,7 @@ pub(super) fn unready_containers(pod: &Pod) -> Vec<UnreadyContainer> {
         .collect()
 }
 
-/// The newest Events, the newest last.
+/// The newest Events, oldest first.
 pub(super) fn format_events(events: &[Event], now: Timestamp) -> String {
     let mut all: Vec<(Timestamp, &Event)> = events
         .iter()
@@ -248,7 +248,7 @@ pub(super) fn indent(lines: &[String]) -> String {
     lines.join("\n")
 }
 
-/// A line of a log; one that is JSON as time, level, message, and the other fields.
+/// Formats a log line; JSON becomes time, level, message, and the other fields.
 pub(super) fn format_log_line(line: &str) -> String {
     let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
         return line.to_owned();
@@ -264,7 +264,7 @@ pub(super) fn format_log_line(line: &str) -> String {
     ] {
         let found = names.iter().find_map(|name| fields.remove(*name));
         if let Some(found) = found {
-            let _ = write!(shown, "{} ", to_plain_text(&found)); // a String takes everything
+            let _ = write!(shown, "{} ", to_plain_text(&found)); // writing to a String does not fail
         }
     }
     append_fields(&mut shown, &fields);
@@ -273,7 +273,7 @@ pub(super) fn format_log_line(line: &str) -> String {
 
 fn append_fields(shown: &mut String, fields: &Map<String, Value>) {
     for (name, value) in fields {
-        // Where in the code a line comes from is of no use to who reads about a cluster.
+        // The position in the source code does not help to diagnose a cluster.
         if !matches!(
             name.as_str(),
             "caller" | "target" | "filename" | "line_number"

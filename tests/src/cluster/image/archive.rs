@@ -1,4 +1,4 @@
-//! Writes one image as a docker-archive: a configuration, one layer, and a manifest that names them.
+//! Writes an image as a docker-archive: a configuration, one layer, and a manifest.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,46 +11,46 @@ use tar::{Builder, EntryType, Header};
 
 use super::linked::{LibraryError, list_libraries};
 
-/// Who runs in an image unless it says otherwise.
+/// Default user and group of an image.
 const NONROOT_USER: &str = "65532:65532";
 
-/// Why an image was not made.
+/// Why an image could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// A program's libraries are unknown.
+    /// The libraries of a program could not be determined.
     #[error(transparent)]
     Libraries(#[from] LibraryError),
     /// A file could not be read.
-    #[error("read {}", path.display())]
+    #[error("failed to read {}", path.display())]
     Read {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
     /// The archive could not be written.
-    #[error("write image {image}")]
+    #[error("failed to write image {image}")]
     Write {
-        /// Its name.
+        /// Name of the image.
         image: String,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
 }
 
-/// What stands at one place of an image.
+/// An entry of an image.
 #[derive(Clone, Debug)]
 enum ImageContent {
-    /// A file of this machine, to be run.
+    /// An executable file of this machine.
     Program(PathBuf),
-    /// A text.
+    /// A text file.
     Text(Vec<u8>),
-    /// An empty directory anybody may write to.
+    /// An empty, world-writable directory.
     Scratch,
 }
 
-/// An image in the making.
+/// An image to be written.
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
@@ -60,7 +60,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An empty one; `name` has a tag.
+    /// An empty image; `name` includes a tag.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -70,12 +70,12 @@ impl Image {
         }
     }
 
-    /// Its name with the tag.
+    /// Name with tag.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Adds a program of this machine, with its libraries where it looks for them.
+    /// Adds a program of this machine, with its libraries at the same paths.
     pub async fn program(mut self, from: &Path, to: &str) -> Result<Self, ImageError> {
         for library in list_libraries(from).await? {
             self.files
@@ -86,7 +86,7 @@ impl Image {
         Ok(self)
     }
 
-    /// Adds a text.
+    /// Adds a text file.
     #[must_use]
     pub fn text(mut self, to: &str, text: impl Into<Vec<u8>>) -> Self {
         self.files
@@ -94,17 +94,17 @@ impl Image {
         self
     }
 
-    /// Adds an empty directory anybody may write to.
+    /// Adds an empty, world-writable directory.
     #[must_use]
     pub fn scratch(mut self, to: &str) -> Self {
         self.files.insert(PathBuf::from(to), ImageContent::Scratch);
         self
     }
 
-    /// What runs when nothing else is said.
+    /// Sets the entrypoint.
     #[must_use]
-    pub fn entrypoint(mut self, words: &[&str]) -> Self {
-        self.entrypoint = words.iter().map(|&word| word.to_owned()).collect();
+    pub fn entrypoint(mut self, command: &[&str]) -> Self {
+        self.entrypoint = command.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
@@ -121,7 +121,7 @@ impl Image {
         written.map_err(failed)
     }
 
-    /// The layer's digest.
+    /// Writes the layer; returns its digest.
     fn write_layer(&self, path: &Path) -> Result<String, ImageError> {
         let failed = |source| ImageError::Write {
             image: self.name.clone(),
@@ -133,7 +133,7 @@ impl Image {
             digest: Sha256::new(),
         });
         for (place, content) in &self.files {
-            // Absolute places are written relative to the image's root.
+            // Paths in a layer are relative to the root of the image.
             let place = place.strip_prefix("/").unwrap_or(place);
             match content {
                 ImageContent::Program(from) => {
@@ -189,7 +189,7 @@ impl Image {
     }
 }
 
-/// As container images name this machine's processor.
+/// The architecture of this machine, as container images name it.
 fn image_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -212,7 +212,7 @@ fn append_file<W: Write>(tar: &mut Builder<W>, place: &Path, mode: u32, bytes: &
     tar.append_data(&mut tar_header(mode, bytes.len() as u64), place, bytes)
 }
 
-/// A file that knows the digest of what went into it.
+/// A writer that computes the digest of what is written.
 struct HashingWriter {
     file: File,
     digest: Sha256,

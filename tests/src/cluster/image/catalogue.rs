@@ -1,4 +1,4 @@
-//! The images every cluster of tests has.
+//! The images of every test cluster.
 
 use std::fs;
 use std::path::Path;
@@ -7,49 +7,49 @@ use super::super::programs::{HOST_PATH, Programs, ProgramsError};
 use super::super::run::{RunError, run};
 use super::archive::{Image, ImageError};
 
-/// Holds the namespaces of a pod.
+/// The pause image, which holds the namespaces of a pod.
 pub const PAUSE_IMAGE: &str = "pause:1";
 /// A shell and a few programs, for Jobs of tests.
 pub const TOOLBOX_IMAGE: &str = "toolbox:1";
-/// Real etcds, tagged with their versions.
+/// The etcd image, tagged with the version.
 pub const ETCD_IMAGE: &str = "etcd";
 
-/// The tag of our own programs.
+/// The tag of this project's programs.
 pub const DEV_TAG: &str = "dev";
 
-/// What a toolbox holds, beside `/bin/sh`.
+/// Programs in the toolbox, in addition to `/bin/sh`.
 const TOOLBOX_PROGRAMS: [&str; 8] = ["cat", "dd", "df", "id", "ls", "sleep", "sync", "getent"];
-/// The machine's certificate authorities.
+/// The CA certificates of the machine.
 const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// The programs of this project, each in an image of its own.
+/// The programs of this project, one image each.
 const OWN_PROGRAMS: [&str; 3] = [
     "mainstay-controller",
     "mainstay-restorer",
     "mainstay-sidecar",
 ];
 
-/// Why the images are not known.
+/// Why the images could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
-    /// One could not be put together.
+    /// An image could not be created.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// An etcd does not run here.
-    #[error("ask an etcd for its version")]
+    /// etcd could not be run.
+    #[error("failed to run etcd --version")]
     Version(#[source] RunError),
-    /// An etcd's answer is no version.
-    #[error("an etcd tells no version: {answer}")]
+    /// The output of etcd has no version.
+    #[error("no version in the output of etcd --version: {answer}")]
     NoVersion {
-        /// What it said.
+        /// The output.
         answer: String,
     },
-    /// The machine lacks a tool.
+    /// A tool is missing on this machine.
     #[error(transparent)]
     Programs(#[from] ProgramsError),
 }
 
-/// Pause, toolbox, and the etcds.
+/// The images pause, toolbox and etcd.
 pub(crate) async fn build_base_images(programs: &Programs) -> Result<Vec<Image>, CatalogueError> {
     let pause = Image::new(PAUSE_IMAGE)
         .program(Path::new("/bin/sleep"), "/bin/sleep")
@@ -86,7 +86,7 @@ async fn build_toolbox() -> Result<Image, CatalogueError> {
     Ok(image.entrypoint(&["/bin/sh"]))
 }
 
-/// Versions of the etcds, from the oldest to the newest; they are the tags of [`ETCD`].
+/// The versions of etcd, oldest first; they are the tags of [`ETCD`].
 pub async fn read_etcd_versions(programs: &Programs) -> Result<Vec<String>, CatalogueError> {
     let mut versions = Vec::new();
     for directory in programs.etcd_dirs() {
@@ -103,7 +103,7 @@ pub async fn read_etcd_versions(programs: &Programs) -> Result<Vec<String>, Cata
     Ok(versions)
 }
 
-/// Those of our programs that are in a directory, as `<program>:dev`, with the machine's authorities.
+/// Images `<program>:dev` of this project's programs found in a directory, with the CA certificates of the machine.
 pub async fn build_program_images(directory: &Path) -> Result<Vec<Image>, CatalogueError> {
     let authorities = fs::read(CA_BUNDLE).unwrap_or_default();
     let mut images = Vec::new();

@@ -1,32 +1,32 @@
-//! The libraries a program is linked to, asked of the machine's loader.
+//! Finds the shared libraries of a program with `ldd`.
 
 use std::path::{Path, PathBuf};
 
 use super::super::run::{RunError, run};
 
-/// Why the libraries of a program are unknown.
+/// Why the libraries of a program could not be determined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
-    /// The loader did not answer.
-    #[error("ask which libraries {} needs", program.display())]
+    /// `ldd` failed.
+    #[error("failed to list the libraries of {}", program.display())]
     RunLdd {
-        /// The program.
+        /// Name of the program.
         program: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: RunError,
     },
-    /// The machine lacks one.
-    #[error("{} needs {library}, which this machine does not have", program.display())]
+    /// A library is missing on this machine.
+    #[error("{} needs {library}, which is not installed on this machine", program.display())]
     Missing {
-        /// The program.
+        /// Name of the program.
         program: PathBuf,
-        /// The library.
+        /// Name of the library.
         library: String,
     },
 }
 
-/// Libraries and loader of a program, where the program looks for them; none for a static one.
+/// Paths of the libraries and the loader of a program; empty for a static one.
 pub(super) async fn list_libraries(program: &Path) -> Result<Vec<PathBuf>, LibraryError> {
     match run("ldd", &[program]).await {
         Ok(answer) => parse_ldd(&answer).map_err(|library| LibraryError::Missing {
@@ -43,8 +43,8 @@ pub(super) async fn list_libraries(program: &Path) -> Result<Vec<PathBuf>, Libra
     }
 }
 
-/// Lines are `name => path (address)`, `path (address)` for the loader, or a bare name for what the kernel
-/// brings. The name of one that is missing is the error.
+/// Lines are `name => path (address)`, `path (address)` for the loader, or a bare name for the vDSO of the kernel.
+/// The error is the name of a missing library.
 fn parse_ldd(answer: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for line in answer.lines().map(str::trim) {

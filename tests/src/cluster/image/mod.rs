@@ -4,9 +4,8 @@
 //! programs of this machine ─ linked ─► files ─ archive ─► docker-archive ─ ctr import ─► containerd
 //! ```
 //!
-//! **Comes in**: programs, by their paths. **Goes out**: archives that hold each program with the libraries and
-//! the loader it is linked to, and nothing else: no shell, no package manager. **Holds**: the same files
-//! make the same archive.
+//! An image contains a program, the libraries and the loader it is linked to, and nothing else: no shell, no package
+//! manager. Images are reproducible: the same files result in the same archive.
 
 mod archive;
 mod catalogue;

@@ -1,4 +1,4 @@
-//! What is asked of an Etcd once: operations, and copies of its backup.
+//! One-time tasks of an Etcd: operations, and copies of its backup.
 
 use kube::Resource;
 use kube::api::{Api, PostParams};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{ManagedEtcd, ManagedEtcdError, eventually};
 
 impl ManagedEtcd {
-    /// Asks for an operation and waits for its end. Returns how it ended and what it said.
+    /// Creates an operation task and waits until it has finished. Returns its state and message.
     pub async fn run_ops_task(
         &self,
         name: &str,
@@ -29,10 +29,10 @@ impl ManagedEtcd {
             let said = serde_json::to_string(&(status.mainstay, status.last_errors));
             Some((state, said.unwrap_or_default()))
         };
-        Ok(eventually(&format!("the end of task {name}"), ended).await?)
+        Ok(eventually(&format!("task {name} to finish"), ended).await?)
     }
 
-    /// Copies its backup to another prefix of the cluster's store, and waits until that is done.
+    /// Copies the backup to another prefix of the cluster's store, and waits until the copy is complete.
     pub async fn copy_backup(&self, name: &str, prefix: &str) -> Result<(), ManagedEtcdError> {
         let source = self.get().await?.spec.backup.store;
         let mut target = source.clone();
@@ -53,7 +53,7 @@ impl ManagedEtcd {
             };
             conditions.iter().any(succeeded).then_some(())
         };
-        Ok(eventually("a copy of the backup", is_done).await?)
+        Ok(eventually("the copy of the backup to complete", is_done).await?)
     }
 
     async fn create_task<K>(&self, task: Value) -> Result<Api<K>, ManagedEtcdError>

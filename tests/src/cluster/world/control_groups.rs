@@ -1,4 +1,4 @@
-//! The control group of all pods: the one thing a world cannot take along when it ends.
+//! The cgroup of all pods: the only resource that the kernel does not remove with the namespaces.
 
 use std::fs;
 use std::io;
@@ -9,36 +9,36 @@ use tokio::time::{Instant, sleep};
 
 use super::super::configuration::CONTROL_GROUP;
 
-/// A group is busy until the kernel is done with the last of its processes.
+/// A cgroup is busy until the kernel has removed the last of its processes.
 const REMOVE_DEADLINE: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why a control group is not as it should be.
+/// Why a cgroup operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlGroupError {
-    /// The mounts of the machine are unknown.
-    #[error("read the mounts of this machine")]
+    /// The mounts of the machine could not be read.
+    #[error("failed to read /proc/self/mounts")]
     Mounts(#[source] io::Error),
-    /// It could not be made.
-    #[error("make control group {}", path.display())]
+    /// A cgroup could not be created.
+    #[error("failed to create cgroup {}", path.display())]
     Create {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// It does not go.
-    #[error("remove control group {}", path.display())]
+    /// A cgroup could not be removed.
+    #[error("failed to remove cgroup {}", path.display())]
     Remove {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
 }
 
-/// Makes it in every hierarchy.
+/// Creates the cgroup in every hierarchy.
 pub(crate) fn create() -> Result<(), ControlGroupError> {
     for path in group_paths(used_hierarchies)? {
         fs::create_dir_all(&path).map_err(|source| ControlGroupError::Create { path, source })?;
@@ -46,7 +46,7 @@ pub(crate) fn create() -> Result<(), ControlGroupError> {
     Ok(())
 }
 
-/// Removes it with all groups below it; nothing runs in them any more.
+/// Removes the cgroup and all below it; no process may run in them.
 pub(crate) async fn remove() -> Result<(), ControlGroupError> {
     let deadline = Instant::now() + REMOVE_DEADLINE;
     for path in group_paths(all_hierarchies)? {
@@ -60,7 +60,7 @@ pub(crate) async fn remove() -> Result<(), ControlGroupError> {
     Ok(())
 }
 
-/// Files of a control group cannot be removed and need not be.
+/// Only directories: the files of a cgroup cannot be removed and need not be.
 fn remove_tree(group: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(group) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -83,7 +83,7 @@ fn group_paths(used_hierarchies: impl Fn(&str) -> Vec<PathBuf>) -> Result<Vec<Pa
         .collect())
 }
 
-/// Where the hierarchies that count are mounted: those of the first version, or the only one of the second.
+/// Mount points of the relevant hierarchies: those of version 1, or the one of version 2.
 fn used_hierarchies(mounts: &str) -> Vec<PathBuf> {
     let first = mounts_of_type(mounts, "cgroup");
     if first.is_empty() {
@@ -93,17 +93,17 @@ fn used_hierarchies(mounts: &str) -> Vec<PathBuf> {
     }
 }
 
-/// All of them: beside the first version, the programs of a node use the second one as well.
+/// All hierarchies: next to version 1, the programs of a node use version 2 as well.
 fn all_hierarchies(mounts: &str) -> Vec<PathBuf> {
     [mounts_of_type(mounts, "cgroup"), mounts_of_type(mounts, "cgroup2")].concat()
 }
 
-fn mounts_of_type(mounts: &str, wanted: &str) -> Vec<PathBuf> {
+fn mounts_of_type(mounts: &str, kind: &str) -> Vec<PathBuf> {
     let fields = mounts
         .lines()
         .map(|line| line.split(' ').collect::<Vec<_>>());
     fields
-        .filter(|fields| fields.get(2) == Some(&wanted))
+        .filter(|fields| fields.get(2) == Some(&kind))
         .filter_map(|fields| fields.get(1).map(PathBuf::from))
         .collect()
 }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(
             all_hierarchies(&both).len(),
             2,
-            "what is left in either goes"
+            "leftovers of both versions are removed"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! Makes a world fit to run a node in, from inside it.
+//! Prepares the namespaces of a cluster for a node, from inside.
 //!
-//! The programs of a node write to fixed places of the machine and change settings of the kernel. Here those
-//! places are empty file systems in memory, and the settings are files that already say what is wanted.
+//! The programs of a node write to fixed directories and change kernel settings. Here those directories are empty tmpfs
+//! mounts, and the settings are files that already have the required values.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,10 +13,10 @@ use super::super::home::ClusterHome;
 use super::super::programs::Programs;
 use super::super::run::{RunError, run, run_line};
 
-/// Places of the machine that are empty here, with the mode of the empty directory.
+/// Directories that are replaced by an empty tmpfs, with its mode.
 const HIDDEN_DIRS: [(&str, &str); 3] = [("/run", "0755"), ("/tmp", "1777"), ("/var", "0755")];
 
-/// Settings of the whole machine that a kubelet insists on.
+/// Machine-wide settings that the kubelet requires.
 const KERNEL_SETTINGS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -26,20 +26,20 @@ const KERNEL_SETTINGS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// Why a world is not fit.
+/// Why the namespaces could not be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// A file or directory could not be made.
-    #[error("prepare {}", path.display())]
+    /// A file or directory could not be created.
+    #[error("failed to prepare {}", path.display())]
     File {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// Something could not be mounted, or the loopback device not be switched on.
-    #[error("furnish the world")]
+    /// A mount failed, or the loopback device could not be enabled.
+    #[error("failed to prepare the namespaces of the cluster")]
     Run(#[source] RunError),
 }
 
@@ -48,7 +48,7 @@ fn file_error(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> PrepareError 
     move |source| PrepareError::File { path, source }
 }
 
-/// Makes it so.
+/// Mounts the directories and settings, and configures the network.
 pub(super) async fn prepare_namespaces(home: &ClusterHome, programs: &Programs) -> Result<(), PrepareError> {
     hide_host_dirs(&open_kept_dirs(home, programs)?).await?;
     for (number, (setting, value)) in KERNEL_SETTINGS.into_iter().enumerate() {
@@ -62,12 +62,12 @@ pub(super) async fn prepare_namespaces(home: &ClusterHome, programs: &Programs) 
     run_line("ip link set lo up")
         .await
         .map_err(PrepareError::Run)?;
-    // Of this network only: pods speak through the node.
+    // Affects only this network namespace: pods communicate through the node.
     let forward = "/proc/sys/net/ipv4/ip_forward";
     fs::write(forward, "1").map_err(file_error(forward))
 }
 
-/// Directories that are needed here although they lie in a hidden place, each held open.
+/// Opens the needed directories that a tmpfs will hide, so that they can be mounted back.
 fn open_kept_dirs(home: &ClusterHome, programs: &Programs) -> Result<Vec<(File, PathBuf)>, PrepareError> {
     let mut needed = programs.directories();
     needed.push(home.path().to_owned());
@@ -94,7 +94,7 @@ async fn hide_host_dirs(kept: &[(File, PathBuf)]) -> Result<(), PrepareError> {
     Ok(())
 }
 
-/// `mount` would read the link of an open file and mount what hides it.
+/// Without `--no-canonicalize`, `mount` resolves the link of the open file and mounts the directory that hides it.
 async fn bind_mount(from: &Path, to: &Path) -> Result<(), PrepareError> {
     let arguments: [&Path; 4] = ["--no-canonicalize".as_ref(), "--bind".as_ref(), from, to];
     run("mount", &arguments).await.map_err(PrepareError::Run)?;

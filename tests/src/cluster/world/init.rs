@@ -1,7 +1,7 @@
-//! Process 1 of a world: keeps every component running, and buries what others leave behind.
+//! Process 1 of a cluster: keeps every component running and reaps orphaned processes.
 //!
-//! A component that ends is started again after a pause, so none has to wait for another. It is ended, and
-//! not started, while its `hold` file exists; that is how tests take one away.
+//! A component that exits is restarted after a pause, so none has to wait for another. While its `hold` file exists, a
+//! component is kept stopped; tests use this to stop one.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -18,47 +18,47 @@ use crate::cluster::components::{ClusterComponent, LaunchCommand};
 use crate::cluster::home::ClusterHome;
 use crate::cluster::programs::{Programs, ProgramsError};
 
-/// Between the end of a component and its next start.
+/// Pause before a restart.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// Whoever started this world links it within a moment. One that was killed before never does, and may not have recorded
-/// the world either, so that nobody would end it.
+/// `cluster up` creates the link within a moment. If it was killed before, it may not have recorded this process either, so
+/// process 1 must exit by itself.
 const LINK_DEADLINE: Duration = Duration::from_mins(5);
-/// How soon a hold is seen.
+/// Interval of checks for `hold` files.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Why a world ends.
+/// Why process 1 exits.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// Its programs are missing.
+    /// Programs are missing.
     #[error(transparent)]
     Programs(#[from] ProgramsError),
-    /// It could not be made fit.
+    /// The namespaces could not be prepared.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    /// A sign for those outside could not be written.
-    #[error("say that the world is furnished")]
+    /// The file that reports readiness could not be written.
+    #[error("failed to write the file that reports readiness")]
     WriteSignal(#[source] io::Error),
-    /// Whoever started it is gone.
-    #[error("the world got no network within {LINK_DEADLINE:?}")]
+    /// `cluster up` has ended before it created the link.
+    #[error("no network link within {LINK_DEADLINE:?}")]
     Unlinked,
     /// A component could not be started.
-    #[error("start {component}")]
+    #[error("failed to start {component}")]
     Start {
-        /// Which.
+        /// The component.
         component: &'static str,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// The kernel does not tell which process has ended.
-    #[error("wait for processes")]
+    /// Waiting for child processes failed.
+    #[error("failed to wait for child processes")]
     Wait(#[source] io::Error),
-    /// A held component could not be ended.
-    #[error("end {component}")]
+    /// A component could not be stopped.
+    #[error("failed to stop {component}")]
     End {
-        /// Which.
+        /// The component.
         component: &'static str,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
 }
@@ -98,7 +98,7 @@ pub async fn run_init(home: &ClusterHome) -> Result<Infallible, InitError> {
     }
 }
 
-/// A process that has ended, ours or an orphan's.
+/// Reaps a process that has ended, a component or an orphan.
 fn reap_child() -> Result<Option<Pid>, InitError> {
     match wait(WaitOptions::NOHANG) {
         Ok(ended) => Ok(ended.map(|(process, _)| process)),
@@ -119,11 +119,11 @@ impl SupervisedComponent {
     fn mark_ended(&mut self, home: &ClusterHome) {
         self.process = None;
         self.not_before = Instant::now() + RESTART_DELAY;
-        // Missing only when it was never written.
+        // The file is missing if the component never started.
         fs::remove_file(home.running_file(self.component)).ok();
     }
 
-    /// At most one step towards what is wanted of it.
+    /// Takes at most one step towards the desired state.
     fn reconcile(&mut self, home: &ClusterHome, path: &str) -> Result<(), InitError> {
         let component = self.component.name();
         let is_held = home.hold_file(self.component).exists();
@@ -148,7 +148,7 @@ impl SupervisedComponent {
     fn start(&self, home: &ClusterHome, path: &str) -> io::Result<Pid> {
         let log = home.log_file(self.component);
         let mut log = File::options().create(true).append(true).open(log)?;
-        writeln!(log, "--- {} starts", self.component.name())?;
+        writeln!(log, "--- starting {}", self.component.name())?;
         let child = Command::new(&self.launch.program)
             .args(&self.launch.flags)
             .env_clear()
@@ -160,7 +160,7 @@ impl SupervisedComponent {
             .stderr(log)
             .spawn()?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let id = id.ok_or_else(|| io::Error::other("a process without an id"))?;
+        let id = id.ok_or_else(|| io::Error::other("process has no ID"))?;
         fs::write(
             home.running_file(self.component),
             format!("{}\n", id.as_raw_nonzero()),

@@ -1,7 +1,7 @@
-//! The only way between the machine and a world: a pair of devices, and routes on the machine's side.
+//! The network link between the machine and the cluster: a veth pair, and routes on the machine.
 //!
-//! The world has no other route, so nothing in it reaches beyond the machine. When the world ends the
-//! kernel removes its device, the other one with it, and the routes that name that one.
+//! The cluster has no other route, so nothing in it reaches beyond the machine. When its network namespace ends, the
+//! kernel removes both devices and the routes that use them.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::super::addresses::{LINK_BITS, HOST, HOST_DEVICE, NODE, PODS, SERVICES
 use super::super::record::ProcessRecord;
 use super::super::run::{RunError, run_line};
 
-/// The node's device.
+/// The device of the node.
 const NODE_DEVICE: &str = "eth0";
 
-/// Lays it into the world of this first process.
+/// Creates the link into the network namespace of process `first`.
 pub(crate) async fn create_link(first: &ProcessRecord) -> Result<(), RunError> {
     for line in link_commands(first.pid()) {
         run_line(&line).await?;
@@ -20,7 +20,7 @@ pub(crate) async fn create_link(first: &ProcessRecord) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether the machine has its end of a link.
+/// Whether the machine's end of a link exists.
 pub(crate) fn is_linked() -> bool {
     Path::new("/sys/class/net").join(HOST_DEVICE).exists()
 }

@@ -1,12 +1,12 @@
-//! A world of its own for a cluster: processes, mounts, network.
+//! The namespaces of a cluster: PIDs, mounts, network.
 //!
 //! ```text
-//! outside: start ─► setsid unshare ─────► process 1: furnish ─► "furnished"
-//!          link  ─► devices, routes ────► "linked" ─► init: starts every component, again and again
+//! outside: start ─► setsid unshare ─────► process 1: furnish ─► file "furnished"
+//!          link  ─► devices, routes ────► file "linked" ─► init: starts and restarts every component
 //! ```
 //!
-//! `unshare` waits outside for process 1 and takes it along when it dies itself. When process 1 ends, the
-//! kernel ends every process of the world, and with the last of them go its mounts and its network.
+//! `unshare` waits outside for process 1, which is killed if `unshare` dies. When process 1 ends, the kernel kills every
+//! process of the PID namespace, and then removes the mounts and the network devices.
 
 pub(super) mod control_groups;
 mod furnish;
@@ -26,32 +26,32 @@ pub use init::{InitError, run_init};
 use super::home::ClusterHome;
 use super::record::ProcessRecord;
 
-/// Mounting a dozen things takes a fraction of a second.
+/// Detects a hang: a dozen mounts take a fraction of a second.
 const PREPARE_DEADLINE: Duration = Duration::from_mins(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Why a world did not begin.
+/// Why the namespaces could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartNamespacesError {
-    /// Its log could not be opened.
-    #[error("open the log of process 1")]
+    /// The log of process 1 could not be opened.
+    #[error("failed to open the log of process 1")]
     Log(#[source] io::Error),
-    /// The program that makes it could not be started.
-    #[error("start unshare")]
+    /// `unshare` could not be started.
+    #[error("failed to start unshare")]
     Unshare(#[source] io::Error),
-    /// Who holds it could not be written down.
-    #[error("write down which process holds the world")]
+    /// The record of `unshare` could not be written.
+    #[error("failed to record the process of unshare")]
     Record(#[source] io::Error),
-    /// It ended, or took too long.
-    #[error("the world was not furnished: {log}")]
+    /// Process 1 exited, or did not get ready in time.
+    #[error("process 1 of the cluster did not get ready: {log}")]
     NotPrepared {
-        /// What process 1 said.
+        /// The log of process 1.
         log: String,
     },
 }
 
-/// Begins a world and returns who holds it, furnished and without a network.
+/// Creates the namespaces without a network link; returns the process that holds them.
 pub(super) async fn start_namespaces(home: &ClusterHome) -> Result<ProcessRecord, StartNamespacesError> {
     let path = home.named_log_file("init");
     let log = File::create(&path).map_err(StartNamespacesError::Log)?;
@@ -92,7 +92,7 @@ pub(super) async fn start_namespaces(home: &ClusterHome) -> Result<ProcessRecord
     Ok(record)
 }
 
-/// Who holds the world of a home, if it has one and it goes on.
+/// The process that holds the namespaces of a cluster, if it is running.
 pub(super) fn find_holder(home: &ClusterHome) -> Option<ProcessRecord> {
     let text = fs::read(home.record_file()).ok()?;
     let record: ProcessRecord = serde_json::from_slice(&text).ok()?;

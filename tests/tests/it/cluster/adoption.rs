@@ -1,4 +1,4 @@
-//! A cluster that etcd-druid made becomes ours, with its data, its quorum and its backup.
+//! The controller adopts a cluster created by etcd-druid and keeps its data, quorum and backup.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -18,23 +18,23 @@ use super::midway::{kill_controllers, wait_until_replaced};
 use super::served::AbsenceWatch;
 use super::stage::{ETCD_NAME, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
-/// Nobody acts on an Etcd that has it.
+/// Suspends the reconciliation of an Etcd.
 const SUSPEND_ANNOTATION: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
 
-/// The backup goes on where etcd-druid left it: what it stored is there, what came since follows it without a gap.
+/// The backup continues: the objects from before are present, and newer ones follow without a gap.
 async fn assert_backup_continues(stage: &TestNamespace, etcd: &ManagedEtcd, theirs: &[String]) {
     let members = etcd.wait_for_members(MEMBERS).await.unwrap();
     write_and_back_up(etcd, &members).await;
     let all = BackupBucket::open().list_snapshots(&backup_prefix(stage)).await;
     let lost: Vec<_> = theirs.iter().filter(|key| !all.contains(key)).collect();
-    assert!(lost.is_empty(), "stored before, and gone: {lost:?}");
-    assert!(all.len() > theirs.len(), "nothing came since: {all:?}");
+    assert!(lost.is_empty(), "objects from before are missing: {lost:?}");
+    assert!(all.len() > theirs.len(), "no new object: {all:?}");
     let check = json!({"verifyBackup": {"chains": "All"}});
     let (ended, said) = etcd.run_ops_task("verify", check).await.unwrap();
     assert_eq!(ended, TaskState::Succeeded, "{said}");
 }
 
-/// Every member has what it had, as the member it was.
+/// Every member keeps its data and its ID.
 async fn assert_not_restored(
     (stage, etcd): (&TestNamespace, &ManagedEtcd),
     (before, written): (&[MemberPod], &KeySpaceContent),
@@ -44,7 +44,7 @@ async fn assert_not_restored(
     assert!(members.iter().all(|member| !before.contains(member)));
     let then = read_key_space_at(&members, written.revision).await.unwrap();
     assert_eq!(then, *written);
-    assert_eq!(member_ids(&members).await, ids, "the same members");
+    assert_eq!(member_ids(&members).await, ids, "member IDs changed");
     let recovery = etcd.get().await.unwrap().status.unwrap().mainstay;
     let recovery = recovery.and_then(|mainstay| mainstay.recovery);
     assert!(recovery.is_none(), "{recovery:?}");
@@ -72,7 +72,7 @@ async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup
         let programs = Programs::find_etcds().unwrap();
         let version = read_etcd_versions(&programs).await.unwrap().pop().unwrap();
         let mut spec = stage.etcd_spec(3);
-        spec["backup"]["garbageCollectionPeriod"] = "12h".into(); // nothing goes meanwhile
+        spec["backup"]["garbageCollectionPeriod"] = "12h".into(); // no garbage collection during the test
         let etcd = stage.create_suspended_etcd(&spec, SUSPEND_ANNOTATION).await;
         let owner = etcd.get().await.unwrap();
         let set = druid::create_druid_etcd(stage, &owner, &version).await;
@@ -99,11 +99,11 @@ async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup
         away.assert_served(MEMBERS, &more).await;
         assert_not_restored((stage, &etcd), (&before, &written), &ids).await;
         let now = stage.api::<StatefulSet>().get(ETCD_NAME).await.unwrap();
-        assert_eq!(now.uid(), set.uid(), "the same StatefulSet");
+        assert_eq!(now.uid(), set.uid(), "the StatefulSet was recreated");
         let pod = now.spec.unwrap().template.spec.unwrap();
         assert_eq!(
             pod.share_process_namespace, None,
-            "what only etcd-druid set is gone"
+            "a field that only etcd-druid set was not removed"
         );
         assert_backup_continues(stage, &etcd, &theirs).await;
     })

@@ -1,4 +1,4 @@
-//! The backup of an Etcd: rehearsed, folded, looked at, copied, though controllers are killed.
+//! The backup of an Etcd is drilled, compacted, verified and copied while controllers are killed.
 
 use mainstay_crds::ops::TaskState;
 use mainstay_tests::cluster::managed::{self, ManagedEtcd};
@@ -18,12 +18,12 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         let members = etcd.wait_for_members(1).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         let before = write_and_back_up(&etcd, &members).await;
-        // Before anything is folded: that leaves less history in the backup than this etcd has.
+        // Before the compaction: afterwards the backup has less history than etcd, and the hashes differ.
         let drill = etcd.wait_for_drill(before.revision).await.unwrap();
         assert!(drill.succeeded, "{}", drill.message);
         let load = etcd.start_load().await.unwrap();
         let killed = jobs.kill_controllers_on_job(stage, "main-compactor");
-        let (folded, ()) = tokio::join!(etcd.run_ops_task("fold", json!({"compact": {}})), killed);
+        let (folded, ()) = tokio::join!(etcd.run_ops_task("compact", json!({"compact": {}})), killed);
         let (state, said) = folded.unwrap();
         assert_eq!(state, TaskState::Succeeded, "{said}");
         let all = json!({"verifyBackup": {"chains": "All"}});
@@ -43,7 +43,7 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         let copy = ManagedEtcd::create(client, &stage.namespace, "copy", &spec).await;
         assert_recovered(&copy.unwrap(), &before, (1, |_| true)).await;
         let still = read_key_space(&members).await.unwrap();
-        assert_eq!(still, before, "the first one does not notice");
+        assert_eq!(still, before, "the copied Etcd changed");
     })
     .await;
 }

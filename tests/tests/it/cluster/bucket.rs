@@ -1,4 +1,4 @@
-//! The bucket of all backups, as a test sees it.
+//! Access of tests to the bucket of all backups.
 
 use std::fs;
 
@@ -7,10 +7,10 @@ use mainstay_tests::cluster::managed::store_url;
 use mainstay_tests::cluster::{BUCKET, S3_KEY_ID, S3_SECRET};
 use tempfile::TempDir;
 
-/// The bucket, open.
+/// The opened bucket.
 pub(crate) struct BackupBucket {
     pub(crate) store: SnapStore,
-    /// Read again when they change.
+    /// Kept, because the store reads the credential files again when they change.
     _credentials: TempDir,
 }
 

@@ -1,6 +1,6 @@
-//! An Etcd as etcd-druid makes one: objects with its names, labels and flags, all but the disruption budget, which Kubernetes before
-//! 1.21 does not have. Two programs are others: a plain etcd for its wrapper, and our sidecar, which takes the same flags,
-//! for its sidecar.
+//! Creates an Etcd as etcd-druid does: objects with its names, labels and flags, except for the PodDisruptionBudget, which
+//! Kubernetes before 1.21 lacks. Two programs differ: a plain etcd instead of etcd-wrapper, and mainstay-sidecar, which
+//! takes the same flags, instead of etcd-backup-restore.
 
 use std::fmt::Debug;
 
@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 
 use super::stage::{ETCD_NAME, TestNamespace};
 
-/// How many members it has.
+/// Number of members.
 pub(crate) const MEMBERS: usize = 3;
-/// As whom etcd-druid writes.
+/// Field manager of etcd-druid.
 const FIELD_MANAGER: &str = "etcd-druid";
 const ROLE_NAME: &str = "druid.gardener.cloud:etcd:main";
 
-/// Makes all of it for an Etcd, in etcd-druid's order.
+/// Creates all objects of an Etcd, in etcd-druid's order.
 pub(crate) async fn create_druid_etcd(stage: &TestNamespace, owner: &Etcd, version: &str) -> StatefulSet {
     let druid = DruidObjects { test_namespace: stage, owner };
     druid.create_rbac().await;
@@ -97,7 +97,7 @@ impl DruidObjects<'_> {
             .await;
     }
 
-    /// Empty; the sidecar fills them.
+    /// Empty Leases; the sidecar acquires them.
     async fn create_leases(&self) {
         for number in 0..MEMBERS {
             let name = format!("{ETCD_NAME}-{number}");
@@ -151,7 +151,7 @@ fn member_url(pod: &str, namespace: &str, port: u16) -> String {
     format!("http://{pod}.{ETCD_NAME}-peer.{namespace}.svc:{port}")
 }
 
-/// Pods and their addresses.
+/// Pods and their URLs.
 fn member_urls(namespace: &str, port: u16) -> impl Iterator<Item = (String, String)> {
     let pods = (0..MEMBERS).map(|number| format!("{ETCD_NAME}-{number}"));
     pods.map(move |pod| (pod.clone(), member_url(&pod, namespace, port)))
@@ -164,13 +164,13 @@ fn initial_cluster(namespace: &str) -> String {
     all.join(",")
 }
 
-/// One configuration for all members; the sidecar picks what is the member's own.
+/// One configuration for all members; the sidecar selects the values of its member.
 fn etcd_configuration(namespace: &str) -> String {
     let advertised = |port| -> Value {
         let all = member_urls(namespace, port).map(|(pod, url)| (pod, json!([url])));
         Value::Object(all.collect())
     };
-    // JSON is YAML, too.
+    // JSON is valid YAML.
     let all = json!({
         "name": "etcd-config",
         "data-dir": "/var/etcd/data/new.etcd",
@@ -236,7 +236,7 @@ fn field_ref_env(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 
-/// The wrapper asks the sidecar before it starts an etcd; the plain one starts at once, where the wrapper keeps its data.
+/// etcd-wrapper waits for the sidecar before it starts etcd; the plain etcd starts at once, in the same data directory.
 fn etcd_container(namespace: &str, version: &str) -> Value {
     let own = |port| member_url("$(POD_NAME)", namespace, port);
     let command = [
@@ -290,7 +290,7 @@ fn sidecar_container(owner: &Etcd) -> Value {
     })
 }
 
-/// What etcd-druid passes for an Etcd without certificates.
+/// The flags that etcd-druid passes for an Etcd without TLS.
 const SIDECAR_FLAGS: [&str; 34] = [
     "server",
     "--server-port=8080",

@@ -1,4 +1,4 @@
-//! Certificates, in every combination, and new ones. Every combination with three members: `soak`.
+//! TLS in every combination, and renewed certificates. Every combination with three members: `soak`.
 
 use futures::{StreamExt as _, stream};
 use mainstay_tests::cluster::managed::{self, ManagedEtcd};
@@ -8,7 +8,7 @@ use mainstay_tests::cluster::{EncryptedConnections, eventually};
 use super::midway::kill_controllers;
 use super::stage::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
-/// Makes an Etcd of so many members with each combination, some of them at the same time: most of it is waiting.
+/// Creates an Etcd with each combination, several in parallel: most of the time is spent waiting.
 pub(crate) async fn check_all_combinations(stage: &TestNamespace, replicas: usize, concurrently: usize) {
     let all = EncryptedConnections::combinations().enumerate();
     let made = stream::iter(all)
@@ -42,17 +42,17 @@ async fn new_certificates_are_shown_without_a_restart() {
         let load = etcd.start_load().await.unwrap();
         etcd.renew_certificates("renewed").await.unwrap();
         kill_controllers(stage).await;
-        // Clients ask for a name only the new certificates have.
+        // Clients verify a name that only the new certificates have.
         let members = etcd.wait_for_members(3).await.unwrap();
         for member in &members {
             let shown = async || member.client().await.ok()?.status().await.ok();
-            eventually("a member that shows its new certificate", shown)
+            eventually("a member to serve its new certificate", shown)
                 .await
                 .unwrap();
         }
         load.wait_for_writes(20).await.unwrap();
         let written = load.stop().await.unwrap();
-        assert_eq!(members, before, "nobody was restarted");
+        assert_eq!(members, before, "a member was restarted");
         assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
         write_and_back_up(&etcd, &members).await;
     })

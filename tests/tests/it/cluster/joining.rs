@@ -1,4 +1,4 @@
-//! A cluster that runs elsewhere moves into an Etcd without a moment of rest: its members join, and the old ones leave.
+//! An external cluster moves into an Etcd without downtime: new members join, and the old ones leave.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::DeleteParams;
@@ -20,9 +20,9 @@ fn source_cluster(stage: &TestNamespace) -> Value {
     })
 }
 
-/// The last voter of before leaves, as its people would make it.
+/// Removes the last old voter, as its operators would.
 async fn remove_last_voter(stage: &TestNamespace, old: &MemberPod, joined: &[MemberPod]) {
-    let id = eventually("who the last voter is", async || old.member_id().await);
+    let id = eventually("the ID of the last old voter", async || old.member_id().await);
     let id = id.await.unwrap();
     let left = async || {
         let mut client = joined[0].client().await.ok()?;
@@ -32,7 +32,7 @@ async fn remove_last_voter(stage: &TestNamespace, old: &MemberPod, joined: &[Mem
         }
         Some(())
     };
-    eventually("the last voter leaves", left).await.unwrap();
+    eventually("the last old voter to leave", left).await.unwrap();
     let sets = stage.api::<StatefulSet>();
     sets.delete(NAME, &DeleteParams::default()).await.unwrap();
 }
@@ -49,8 +49,8 @@ async fn members_join_a_cluster_that_runs_and_keep_its_data_when_it_is_gone() {
         let etcd = stage.create_etcd(&spec).await;
         let joined = etcd.wait_for_members(3).await.unwrap();
         let settled = etcd.wait_until_settled().await.unwrap();
-        let told = find_condition(&settled, &ConditionType::BootstrappedWithExistingCluster);
-        assert_eq!(told.unwrap().status, ConditionStatus::True);
+        let reported = find_condition(&settled, &ConditionType::BootstrappedWithExistingCluster);
+        assert_eq!(reported.unwrap().status, ConditionStatus::True);
         let record = settled.status.unwrap().bootstrap_with_existing_cluster;
         assert_eq!(record.unwrap().members[0].name, format!("{NAME}-0"));
 
@@ -65,7 +65,7 @@ async fn members_join_a_cluster_that_runs_and_keep_its_data_when_it_is_gone() {
             let is_provisioned_here = |member: &etcd_client::Member| member.name().starts_with("main-");
             (list.members().len() == 3 && list.members().iter().all(is_provisioned_here)).then_some(())
         };
-        eventually("three members, all of them ours", alone)
+        eventually("exactly the three members of the Etcd", alone)
             .await
             .unwrap();
         write_and_back_up(&etcd, &joined).await;

@@ -1,4 +1,4 @@
-//! Controllers are killed in the middle of a recovery, and it is finished. More of that: `adoption`, `backups`, `encryption`,
+//! A recovery completes although controllers are killed during it. More such tests: `adoption`, `backups`, `encryption`,
 //! `lifecycle`, `node`, `soak`.
 
 use kube::ResourceExt as _;
@@ -13,15 +13,15 @@ use serde_json::json;
 use super::midway::{JobWatch, RESTORE_JOB_PREFIX, kill_controllers};
 use super::stage::{TestNamespace, assert_resumed, start_backed_up_load, with_namespace};
 
-/// Loses the only volume, and kills the controllers when they report the loss and when the restore Job is there. Returns the
-/// member that was restored.
+/// Deletes the only volume, and kills the controllers when they report the loss and when the restore Job exists. Returns the
+/// restored member.
 pub(crate) async fn restore_single_member(stage: &TestNamespace, jobs: &JobWatch) -> (ManagedEtcd, Vec<MemberPod>) {
     let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
     let lost = etcd.wait_for_members(1).await.unwrap();
     etcd.wait_until_settled().await.unwrap();
     let load = start_backed_up_load(&etcd).await;
 
-    let fault = "pod and volume are gone; so are the controllers, when they know, and when the Job is there";
+    let fault = "pod and volume are deleted; the controllers are killed when they report the loss, and when the restore Job exists";
     let mut timeline = Timeline::start("the only volume, and the controllers", fault);
     etcd.delete_volume(&lost[0]).await.unwrap();
     etcd.wait_for_recovery_required().await.unwrap();
@@ -29,7 +29,7 @@ pub(crate) async fn restore_single_member(stage: &TestNamespace, jobs: &JobWatch
     jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX).await;
     let is_new = |member: &_| !lost.contains(member);
     assert_resumed(&etcd, load, (1, is_new)).await;
-    timeline.record_event("the member is ready, with all its keys");
+    timeline.record_event("the member is ready with all keys");
     timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     let members = etcd.wait_for_members(1).await.unwrap();
     (etcd, members)
@@ -58,15 +58,15 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
         assert_eq!(
             refused.unwrap().0,
             TaskState::Rejected,
-            "the quorum is there"
+            "a recovery must be refused while the quorum exists"
         );
-        let fault = "two pods and their volumes; people decide";
+        let fault = "two pods and their volumes are deleted; recovery mode Manual";
         let mut timeline = Timeline::start("two volumes of three, by hand", fault);
         for member in &members[..2] {
             etcd.delete_volume(member).await.unwrap();
         }
         etcd.wait_for_recovery_required().await.unwrap();
-        timeline.record_event("the loss is proven, a person asks for a recovery");
+        timeline.record_event("the loss is confirmed, a user requests a recovery");
         let killed = jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX);
         let task = json!({"recoverQuorum": {}});
         let (ended, ()) = tokio::join!(etcd.run_ops_task("recover", task), killed);
@@ -75,7 +75,7 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
         timeline.record_event(
-            "all members are ready, with all their keys; the controllers were killed meanwhile",
+            "all members are ready with all keys; the controllers were killed meanwhile",
         );
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     })
@@ -95,7 +95,7 @@ async fn a_quorum_is_recovered_unasked_also_when_the_survivor_restarted() {
         for member in &members[1..] {
             etcd.delete_volume(member).await.unwrap();
         }
-        // Its etcd does not answer any more: there is no quorum it could join.
+        // Its etcd does not respond: there is no quorum.
         etcd.kill_pod(&members[0]).await.unwrap();
         jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX).await;
         let is_new = |member: &_| !members.contains(member);
@@ -126,7 +126,7 @@ async fn a_quorum_is_recovered_once_approved_and_outlives_the_controllers() {
             let is_there = etcd.annotations().contains_key(APPROVE_RECOVERY);
             (!is_there).then_some(())
         };
-        eventually("the approval is taken off", approved)
+        eventually("the approval annotation to be removed", approved)
             .await
             .unwrap();
     })

@@ -1,5 +1,5 @@
-//! An Etcd from its first member to its last, under load, with the controller, init container and sidecar as they are
-//! installed. Controllers are killed in the middle of it; more often in `soak`.
+//! The lifecycle of an Etcd under load: scaling, upgrades, hibernation, deletion, with all programs as installed.
+//! Controllers are killed in between; more often in `soak`.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -31,19 +31,19 @@ async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_l
         for (step, count) in [3, 5, 3, 1].into_iter().enumerate() {
             etcd.patch_spec(json!({"replicas": count})).await.unwrap();
             if step == 0 {
-                wait_for_pods(&etcd, 2).await; // the second member joins, and there is a third one to come
+                wait_for_pods(&etcd, 2).await; // the second member joins, and a third one follows
                 kill_controllers(stage).await;
             }
             etcd.wait_until_settled().await.unwrap();
             assert_eq!(etcd.wait_for_members(count).await.unwrap().len(), count);
             let is_told = async || {
-                let told = etcd.get().await.ok()?.status?.members?;
-                let roles: Vec<_> = told.into_iter().filter_map(|member| member.role).collect();
+                let reported = etcd.get().await.ok()?.status?.members?;
+                let roles: Vec<_> = reported.into_iter().filter_map(|member| member.role).collect();
                 let leaders = roles.iter().filter(|role| **role == MemberRole::Leader);
                 let has_one = leaders.count() == 1 && !roles.contains(&MemberRole::Learner);
                 (roles.len() == count && has_one).then_some(())
             };
-            let what = format!("{count} members, one of which leads, and no learner");
+            let what = format!("{count} members in the status, with one leader and no learner");
             eventually(&what, is_told).await.unwrap();
         }
         load.wait_for_writes(20).await.unwrap();
@@ -59,7 +59,7 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
     with_namespace("upgrade", async |stage| {
         let programs = Programs::find_etcds().unwrap();
         let every = programs.check_all_etcds();
-        every.unwrap_or_else(|missing| panic!("an upgrade needs every version: {missing}"));
+        every.unwrap_or_else(|missing| panic!("the upgrade test needs every version: {missing}"));
         let versions = read_etcd_versions(&programs).await.unwrap();
         let (oldest, newer) = versions.split_first().expect("versions of etcd");
         let mut spec = stage.etcd_spec(3);
@@ -72,7 +72,7 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
         let away = AbsenceWatch::start(stage, &etcd).await;
         let load = etcd.start_load().await.unwrap();
         let what = "upgrades of three members, one after the other";
-        let mut timeline = Timeline::start(what, "another image is asked for");
+        let mut timeline = Timeline::start(what, "the image in the spec changes");
         for version in newer {
             let image = json!({"etcd": {"image": format!("{IMAGE}:{version}")}});
             etcd.patch_spec(image).await.unwrap();
@@ -90,7 +90,7 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
             assert_eq!(still.status, ConditionStatus::True);
             assert_eq!(still.last_transition_time, ready.last_transition_time);
         }
-        timeline.record_event("all members run the newest; the controllers were killed during each");
+        timeline.record_event("all members run the newest version; the controllers were killed during each upgrade");
         load.wait_for_writes(20).await.unwrap();
         let written = load.stop().await.unwrap();
         timeline.record_event_after(written.longest_gap(), LONGEST_GAP_LABEL);
@@ -104,13 +104,13 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
 /// When controllers are killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KillSchedule {
-    /// While the cluster wakes.
+    /// While the cluster wakes up.
     OnWakeup,
-    /// While it is made, while it goes to sleep, and while it wakes.
+    /// While the cluster is created, hibernated and woken up.
     EveryStep,
 }
 
-/// Makes a cluster, lets it sleep, and wakes it.
+/// Creates a cluster, hibernates it, and wakes it up.
 pub(crate) async fn hibernate_and_wake(stage: &TestNamespace, kills: KillSchedule) {
     let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
     if kills == KillSchedule::EveryStep {
@@ -129,7 +129,7 @@ pub(crate) async fn hibernate_and_wake(stage: &TestNamespace, kills: KillSchedul
     if kills == KillSchedule::EveryStep {
         kill_controllers(stage).await;
     }
-    eventually("no pod is left", async || {
+    eventually("all pods to be deleted", async || {
         etcd.list_pods().await.ok()?.is_empty().then_some(())
     })
     .await
@@ -137,7 +137,7 @@ pub(crate) async fn hibernate_and_wake(stage: &TestNamespace, kills: KillSchedul
     etcd.wait_until_settled().await.unwrap();
     let claims = stage.api::<PersistentVolumeClaim>();
     let claims = claims.list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(claims.len(), 3, "volumes stay");
+    assert_eq!(claims.len(), 3, "PVCs must be kept");
 
     etcd.patch_spec(json!({"replicas": 3})).await.unwrap();
     wait_for_pods(&etcd, 1).await;
@@ -150,7 +150,7 @@ pub(crate) async fn hibernate_and_wake(stage: &TestNamespace, kills: KillSchedul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_slept_wakes_with_what_it_had() {
-    with_namespace("sleep", async |stage| {
+    with_namespace("hibernate", async |stage| {
         hibernate_and_wake(stage, KillSchedule::OnWakeup).await;
     })
     .await;
@@ -172,13 +172,13 @@ async fn a_deleted_etcd_leaves_its_volumes_its_backup_and_nothing_else() {
             (!is_there).then_some(())
         };
         let killed = async {
-            eventually("an Etcd that goes", is_going).await.unwrap();
+            eventually("an Etcd that is being deleted", is_going).await.unwrap();
             kill_controllers(stage).await;
         };
         let (deleted, ()) = tokio::join!(etcd.delete(), killed);
         deleted.unwrap();
         let ours = ListParams::default().labels("app.kubernetes.io/managed-by=etcd-druid");
-        eventually("no object is left", async || {
+        eventually("all objects to be deleted", async || {
             let sets = stage.api::<StatefulSet>().list(&ours).await.ok()?.items;
             let services = stage.api::<Service>().list(&ours).await.ok()?.items;
             let maps = stage.api::<ConfigMap>().list(&ours).await.ok()?.items;
@@ -197,7 +197,7 @@ async fn a_deleted_etcd_leaves_its_volumes_its_backup_and_nothing_else() {
         .unwrap();
         let claims = stage.api::<PersistentVolumeClaim>();
         let claims = claims.list(&ListParams::default()).await.unwrap().items;
-        assert_eq!(claims.len(), 1, "volumes stay");
+        assert_eq!(claims.len(), 1, "PVCs must be kept");
         let kept = BackupBucket::open().list_snapshots(&prefix).await;
         let is_gone = |key: &&String| !kept.contains(key);
         let gone: Vec<_> = backup.iter().filter(is_gone).collect();

@@ -1,5 +1,5 @@
-//! What an Etcd loses, it has back by itself as long as a quorum of its volumes is left: all pods, one volume. With the
-//! controllers killed meanwhile: `killed`.
+//! An Etcd recovers by itself as long as a quorum of volumes is left: loss of all pods, of one volume. With controllers
+//! killed meanwhile: `killed`.
 
 use mainstay_tests::cluster::eventually;
 use mainstay_tests::cluster::member::read_key_space;
@@ -42,11 +42,11 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         let load = etcd.start_load().await.unwrap();
         load.wait_for_writes(100).await.unwrap();
         let lost = &before[1];
-        let old = eventually("who is lost", async || lost.member_id().await);
+        let old = eventually("the ID of the lost member", async || lost.member_id().await);
         let old = old.await.unwrap();
 
         let away = AbsenceWatch::start(stage, &etcd).await;
-        let mut timeline = Timeline::start("one volume of three", "a pod and its volume are gone");
+        let mut timeline = Timeline::start("one volume of three", "a pod and its volume are deleted");
         etcd.delete_volume(lost).await.unwrap();
         let is_another = |member: &_| *member != *lost;
         let members = etcd.wait_for_members_where(3, is_another).await.unwrap();
@@ -57,9 +57,9 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
         away.assert_served(1, &written).await;
         assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
-        let new = eventually("who came instead", async || members[1].member_id().await);
+        let new = eventually("the ID of the new member", async || members[1].member_id().await);
         let new = new.await.unwrap();
-        assert_ne!(new, old, "without its data it is another member");
+        assert_ne!(new, old, "a member that lost its data must get a new ID");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! A plain etcd cluster, as anybody would write it, without anything of ours.
+//! A plain etcd cluster, without any program of this project.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 
 use super::stage::TestNamespace;
 
-/// Segments of the log are 64 MiB each and made in advance.
+/// Room for WAL segments, which etcd preallocates with 64 MiB each.
 const VOLUME_SIZE: &str = "512Mi";
 
-/// The name of everything of it.
+/// Name of all its objects.
 pub(crate) const NAME: &str = "etcd";
 
-/// Selects its pods.
+/// Label selector of its pods.
 pub(crate) const SELECTOR: &str = "app=etcd";
 
-/// Writes to whichever member answers.
+/// Writes to any member that responds.
 pub(crate) fn start_load(members: &[MemberPod]) -> WriteLoad {
     let addresses: Vec<Ipv4Addr> = members.iter().map(|member| member.address).collect();
     let turn = AtomicUsize::new(0);
@@ -37,12 +37,12 @@ pub(crate) async fn start_plain_etcd(stage: &TestNamespace, replicas: usize) -> 
     let programs = Programs::find_etcds().unwrap();
     let version = read_etcd_versions(&programs).await.unwrap().pop().unwrap();
     stage.apply::<Service>(&service_manifest()).await;
-    let wanted = stateful_set_manifest(&stage.namespace, replicas, &version);
-    stage.apply::<StatefulSet>(&wanted).await;
+    let desired = stateful_set_manifest(&stage.namespace, replicas, &version);
+    stage.apply::<StatefulSet>(&desired).await;
     wait_until_ready(stage, replicas).await
 }
 
-/// The members, once there are so many and all are ready.
+/// Waits until `count` members are ready; returns them.
 pub(crate) async fn wait_until_ready(stage: &TestNamespace, replicas: usize) -> Vec<MemberPod> {
     let found = wait_for_members(&stage.api(), (SELECTOR, None), replicas, |_| true).await;
     found.unwrap()

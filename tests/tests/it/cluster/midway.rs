@@ -1,6 +1,7 @@
-//! The middle of something, and controllers that are killed then.
+//! Waits for the middle of an operation and kills controllers there.
 //!
-//! The next ones act once the Lease of the killed has run out, so every other test is delayed, and bears it.
+//! The next controller acts when the Lease of the killed one has expired, so all other tests are delayed, which they
+//! tolerate.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -21,17 +22,17 @@ use tokio::task::JoinHandle;
 
 use super::stage::TestNamespace;
 
-/// How the names of Jobs that restore begin.
+/// Prefix of the names of restore Jobs.
 pub(crate) const RESTORE_JOB_PREFIX: &str = "main-restore-";
 
-/// The identities of the controllers' pods.
+/// uids of the controllers' pods.
 pub(crate) async fn controller_uids(stage: &TestNamespace) -> Vec<String> {
     let controllers = Api::<Pod>::namespaced(stage.cluster.client(), CONTROLLER_NAMESPACE);
     let list = controllers.list(&ListParams::default()).await.unwrap();
     list.iter().filter_map(ResourceExt::uid).collect()
 }
 
-/// Kills every controller there is; others take their place.
+/// Kills every controller; Kubernetes starts new ones.
 pub(crate) async fn kill_controllers(stage: &TestNamespace) {
     let controllers = Api::<Pod>::namespaced(stage.cluster.client(), CONTROLLER_NAMESPACE);
     let concurrently = DeleteParams::default().grace_period(0);
@@ -39,31 +40,31 @@ pub(crate) async fn kill_controllers(stage: &TestNamespace) {
     controllers.delete_collection(&concurrently, &all).await.unwrap();
 }
 
-/// Which process leads the controllers; `None` when that cannot be read.
+/// The holder of the controllers' Lease; `None` if it cannot be read.
 async fn leader_identity(stage: &TestNamespace) -> Option<String> {
     let leases = Api::<Lease>::namespaced(stage.cluster.client(), CONTROLLER_NAMESPACE);
     leases.get(ELECTION_LEASE).await.ok()?.spec?.holder_identity
 }
 
-/// Kills every controller and waits until another one leads.
+/// Kills every controller and waits for another leader.
 pub(crate) async fn replace_controllers(stage: &TestNamespace) {
-    let old = eventually("a controller that leads", async || leader_identity(stage).await);
+    let old = eventually("a leader of the controllers", async || leader_identity(stage).await);
     let old = old.await.unwrap();
     kill_controllers(stage).await;
     let is_another = async || leader_identity(stage).await.filter(|new| *new != old);
-    eventually("another controller that leads", is_another)
+    eventually("another leader of the controllers", is_another)
         .await
         .unwrap();
 }
 
-/// Names of all Jobs of a namespace since the watch began: one that is gone again is not missed.
+/// Names of all Jobs of a namespace since the start of the watch, including Jobs that are already deleted.
 pub(crate) struct JobWatch {
     names: watch::Receiver<BTreeSet<String>>,
     task: JoinHandle<()>,
 }
 
 impl JobWatch {
-    /// Starts. Begin it before what makes the Job.
+    /// Starts the watch. Call it before the operation that creates the Job.
     pub(crate) async fn start(stage: &TestNamespace) -> Self {
         let events = watcher(stage.api::<Job>(), Config::default()).default_backoff();
         let (sender, names) = watch::channel(BTreeSet::new());
@@ -80,25 +81,25 @@ impl JobWatch {
                     Ok(Some(Event::InitDone)) => {
                         ready.send_replace(true);
                     }
-                    _ => {} // after an error of the API server the watch goes on
+                    _ => {} // the watch continues after an error of the API server
                 }
             }
         });
         let begun = async || is_ready.borrow().then_some(());
-        eventually("the list of Jobs to watch", begun)
+        eventually("the initial list of Jobs", begun)
             .await
             .unwrap();
         Self { names, task }
     }
 
-    /// Kills the controllers once there was a Job whose name begins so.
+    /// Kills the controllers once a Job with this name prefix was created.
     pub(crate) async fn kill_controllers_on_job(&self, stage: &TestNamespace, name: &str) {
         let was_there = async || {
             let names = self.names.borrow();
             let mut names = names.iter();
             names.any(|one| one.starts_with(name)).then_some(())
         };
-        eventually(&format!("a Job {name}"), was_there)
+        eventually(&format!("Job {name}* to be created"), was_there)
             .await
             .unwrap();
         kill_controllers(stage).await;
@@ -111,13 +112,13 @@ impl Drop for JobWatch {
     }
 }
 
-/// Waits until there are so many pods.
+/// Waits for at least `count` pods.
 pub(crate) async fn wait_for_pods(etcd: &ManagedEtcd, count: usize) {
     let more = async || (etcd.list_pods().await.ok()?.len() >= count).then_some(());
-    eventually(&format!("{count} pods"), more).await.unwrap();
+    eventually(&format!("at least {count} pods"), more).await.unwrap();
 }
 
-/// Waits until so many of these members have other pods.
+/// Waits until `count` of these members have new pods.
 pub(crate) async fn wait_until_replaced(etcd: &ManagedEtcd, members: &[MemberPod], count: usize) {
     let is_done = async || {
         let pods = etcd.list_pods().await.ok()?;

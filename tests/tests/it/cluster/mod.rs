@@ -1,12 +1,12 @@
-//! On a real Kubernetes cluster: `make cluster-up` brings one up, `KUBECONFIG` names another.
+//! Tests on a real Kubernetes cluster: start one with `make cluster-up`, or set `KUBECONFIG`.
 //!
-//! Every test has a namespace of its own and leaves it empty. What needs a hand on the node, such as cutting
-//! wires, is in `node`, and runs on the machine's own cluster only.
+//! Every test has its own namespace and deletes it. Tests that need access to the node, for example to drop packets, are
+//! in `node`, and run only on the cluster of this machine.
 //!
-//! `soak` has the same claims at more moments and with more members; `make test` leaves it out.
+//! `soak` checks the same claims at more moments and with more members; `make test` skips it.
 //!
-//! Controllers are killed in the middle of most of it. Tests that measure how long a recovery takes without that come first,
-//! since everybody shares the controllers: `.config/nextest.toml` has the order.
+//! Most tests kill controllers. Tests that measure undisturbed recovery times run first, because all tests share the
+//! controllers: `.config/nextest.toml` has the order.
 
 mod adoption;
 mod backups;

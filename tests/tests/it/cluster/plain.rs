@@ -1,4 +1,4 @@
-//! The cluster itself does what the disasters to come rely on. Its volumes: `node::volumes`.
+//! Checks the features of the test cluster that the disaster tests rely on. Volumes: `node::volumes`.
 
 use mainstay_tests::cluster::member::read_key_space;
 
@@ -10,10 +10,10 @@ async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
     with_namespace("peers", async |stage| {
         let members = members::start_plain_etcd(stage, 3).await;
         let load = start_load(&members);
-        let dashboard_queries: Vec<String> = (0..3)
+        let lookups: Vec<String> = (0..3)
             .map(|number| format!("getent hosts {NAME}-{number}.{NAME}"))
             .collect();
-        stage.run_job("names", &dashboard_queries.join("\n"), None).await;
+        stage.run_job("names", &lookups.join("\n"), None).await;
         stage
             .run_job("no-such-name", "! getent hosts etcd-9.etcd", None)
             .await;

@@ -1,4 +1,4 @@
-//! A cluster goes back to an earlier state of its own. What was lost comes back: `killed`, `soak::recoveries`.
+//! Restores a cluster to an earlier revision. Recovery of lost data: `killed`, `soak::recoveries`.
 
 use mainstay_crds::ops::TaskState;
 use mainstay_tests::cluster::timeline::{self, Timeline};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::stage::{TestNamespace, assert_recovered, with_namespace, write_and_back_up};
 
-/// Deletes every key of an Etcd and goes back to the revision before, twice.
+/// Deletes every key of an Etcd and restores the revision before, twice.
 pub(crate) async fn undo_delete(stage: &TestNamespace, count: usize) {
     let etcd = stage.create_etcd(&stage.etcd_spec(i32::try_from(count).unwrap())).await;
     let members = etcd.wait_for_members(count).await.unwrap();
@@ -17,16 +17,16 @@ pub(crate) async fn undo_delete(stage: &TestNamespace, count: usize) {
     let deleted = client.delete("", Some(everything)).await.unwrap();
     assert!(deleted.deleted() >= 200);
 
-    let mut timeline = Timeline::start("a bad delete", "a person asks for the revision before");
+    let mut timeline = Timeline::start("a bad delete", "a user requests the revision before");
     let task = json!({"restore": {"toRevision": before.revision.0}});
     let (ended, said) = etcd.run_ops_task("undo", task).await.unwrap();
     assert_eq!(ended, TaskState::Succeeded, "{said}");
     let is_new = |member: &_| !members.contains(member);
     assert_recovered(&etcd, &before, (count, is_new)).await;
-    timeline.record_event("all members are ready, with all their keys");
+    timeline.record_event("all members are ready with all keys");
     timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
 
-    // And once more, to what is now the state before a recovery. Backups go on behind it.
+    // Restores a state from before the first restore. Backups continue after it.
     let members = etcd.wait_for_members(count).await.unwrap();
     let task = json!({"restore": {"toRevision": before.revision.0}});
     let (ended, said) = etcd.run_ops_task("undo-again", task).await.unwrap();

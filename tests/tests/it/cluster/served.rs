@@ -1,4 +1,4 @@
-//! Whether clients were served while members were replaced, judged by the order of events, not by time.
+//! Checks that clients were served while members were replaced, by the order of events, not by time.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::stage::TestNamespace;
 
-/// A member was gone, and then its replacement was ready.
+/// The absence of a member, until its replacement was ready.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberAbsence {
     member: String,
@@ -32,13 +32,13 @@ pub(crate) struct AbsenceWatch {
 
 #[derive(Debug, Default)]
 struct PodObservations {
-    /// Whether every pod that was there at first has been seen.
+    /// Whether every initial pod has been observed.
     is_complete: bool,
     members: BTreeMap<String, MemberPresence>,
     absences: Vec<MemberAbsence>,
 }
 
-/// A member by the uid of the pod that was ready last.
+/// A member, with the uid of its last ready pod.
 #[derive(Debug)]
 struct MemberPresence {
     uid: String,
@@ -46,7 +46,7 @@ struct MemberPresence {
 }
 
 impl AbsenceWatch {
-    /// Starts, and returns when the pods that are there have been seen.
+    /// Starts the watch, and returns when the existing pods have been observed.
     pub(crate) async fn start(stage: &TestNamespace, etcd: &ManagedEtcd) -> Self {
         let config = Config::default().labels(&etcd.selector());
         let events = watcher(stage.api::<Pod>(), config).default_backoff();
@@ -54,7 +54,7 @@ impl AbsenceWatch {
         let task = tokio::spawn(async move {
             let mut events = pin!(events);
             loop {
-                // An error is one of the API server, and the watch goes on after a pause.
+                // The watch continues after an error of the API server.
                 if let Ok(Some(event)) = events.try_next().await {
                     sender.send_modify(|observations| observations.handle_event(event, Instant::now()));
                 }
@@ -62,13 +62,13 @@ impl AbsenceWatch {
         });
         let this = Self { observations, task };
         let is_complete = async || this.observations.borrow().is_complete.then_some(());
-        let complete = eventually("the list of pods to watch", is_complete).await;
+        let complete = eventually("the initial list of pods", is_complete).await;
         complete.unwrap();
         this
     }
 
-    /// Waits until so many members have been replaced, and asserts that writes were acknowledged during each absence: what was
-    /// left of the members had a quorum. Without one, the next write is acknowledged only when a member is back.
+    /// Waits until `count` members have been replaced, and asserts that writes were acknowledged during each absence, which
+    /// requires a quorum: without one, the next write is acknowledged only after a member is back.
     pub(crate) async fn assert_served(self, count: usize, written: &AcknowledgedWrites) {
         let replaced = async || {
             let absences = self.observations.borrow().absences.clone();
@@ -79,7 +79,7 @@ impl AbsenceWatch {
         self.task.abort();
         for MemberAbsence { member, gone_at: gone, back_at: back } in absences {
             let count = written.count_between(gone, back);
-            assert_ne!(count, 0, "no write while {member} was away");
+            assert_ne!(count, 0, "no acknowledged write while {member} was absent");
         }
     }
 }
@@ -114,7 +114,7 @@ impl PodObservations {
         match self.members.get_mut(&name) {
             Some(member) if member.uid == uid => {}
             Some(member) => {
-                let gone = *member.gone_at.get_or_insert(now); // seen late: the watch was interrupted
+                let gone = *member.gone_at.get_or_insert(now); // observed late, because the watch was interrupted
                 if is_ready {
                     *member = MemberPresence { uid, gone_at: None };
                     self.absences.push(MemberAbsence {

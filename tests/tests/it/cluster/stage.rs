@@ -1,4 +1,4 @@
-//! A namespace for one test, and waiting for things to happen in it.
+//! A namespace for one test, with helpers to create objects and wait for states.
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, resume_unwind, set_hook};
@@ -23,30 +23,30 @@ use serde_json::{Value, json};
 /// The Etcd of a test.
 pub(crate) const ETCD_NAME: &str = "main";
 
-/// By how much a recovery raises revisions.
+/// The amount by which a recovery raises the revision.
 const REVISION_BUMP: i64 = 1_000_000_000;
 
-/// What a timeline says of a load.
-pub(crate) const LONGEST_GAP_LABEL: &str = "without an acknowledged write at the longest";
+/// Label of the longest gap of a load in a timeline.
+pub(crate) const LONGEST_GAP_LABEL: &str = "was the longest time without an acknowledged write";
 
-/// Where one test plays.
+/// The namespace of one test.
 pub(crate) struct TestNamespace {
     pub(crate) cluster: TestCluster,
     pub(crate) namespace: String,
 }
 
-/// Runs a test in a namespace of its own, and removes the namespace however the test ends. What was to be
-/// seen there is shown when it fails.
+/// Runs a test in its own namespace, and deletes the namespace also if the test fails. After a failure, prints the state of
+/// the namespace.
 pub(crate) async fn with_namespace(name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
     run_in_namespace(find_cluster().await, name, test).await;
 }
 
-/// The same for a test that needs a hand on the node.
+/// The same for a test that needs access to the node.
 pub(crate) async fn with_local_namespace(name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
     let cluster = find_cluster().await;
     assert!(
         cluster.node().is_some(),
-        "{name} needs the machine's own cluster, and KUBECONFIG names another: `cluster filter` leaves it out"
+        "{name} needs the cluster of this machine, but KUBECONFIG points to another one; `cluster filter` skips this test"
     );
     run_in_namespace(cluster, name, test).await;
 }
@@ -60,18 +60,18 @@ async fn run_in_namespace(cluster: TestCluster, name: &str, test: impl AsyncFnOn
     let namespace = format!("{name}-{:05x}", rand::rng().random_range(0..0x10_0000));
     let stage = TestNamespace { cluster, namespace };
     let namespaces = Api::<Namespace>::all(stage.cluster.client());
-    let wanted =
+    let desired =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stage.namespace}});
-    apply(&namespaces, &wanted).await;
-    // A test that fails says what it claims or waited for; a backtrace says nothing about a cluster.
+    apply(&namespaces, &desired).await;
+    // The message of a failed test says what it waited for; a backtrace does not help.
     set_hook(Box::new(|failed| eprintln!("{failed}")));
-    // Boxed, since what a test waits for takes a lot of room.
+    // Boxed: the future is too large for the stack.
     let played = Box::pin(test(&stage));
     let ended = AssertUnwindSafe(played).catch_unwind().await;
     if ended.is_err() {
-        // Read first: what is given back changes it. Printed in any case.
+        // Read before the cleanup, which changes the state; printed in any case.
         let shown = diagnose(&stage.cluster.client(), &stage.namespace).await;
-        eprintln!("the cluster when {name} failed:\n{shown}");
+        eprintln!("state of the cluster when {name} failed:\n{shown}");
         stage.restart_components().await;
     }
     let params = DeleteParams::default();
@@ -81,14 +81,14 @@ async fn run_in_namespace(cluster: TestCluster, name: &str, test: impl AsyncFnOn
     }
 }
 
-async fn apply<K>(api: &Api<K>, wanted: &Value) -> K
+async fn apply<K>(api: &Api<K>, desired: &Value) -> K
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
-    let name = wanted["metadata"]["name"].as_str().unwrap();
+    let name = desired["metadata"]["name"].as_str().unwrap();
     let params = PatchParams::apply("mainstay-tests").force();
-    let applied = api.patch(name, &params, &Patch::Apply(wanted)).await;
-    applied.unwrap_or_else(|error| panic!("apply {name}: {error}"))
+    let applied = api.patch(name, &params, &Patch::Apply(desired)).await;
+    applied.unwrap_or_else(|error| panic!("failed to apply {name}: {error}"))
 }
 
 impl TestNamespace {
@@ -100,10 +100,10 @@ impl TestNamespace {
         Api::namespaced(self.cluster.client(), &self.namespace)
     }
 
-    /// Starts what a test that failed may have taken away from the others.
+    /// Starts components again that a failed test may have stopped.
     async fn restart_components(&self) {
         let Some(node) = self.cluster.node() else {
-            return; // nothing of somebody else's was taken
+            return; // an external cluster: no component was stopped
         };
         for component in [ClusterComponent::ApiServer, ClusterComponent::Store] {
             if let Err(error) = node.start(component).await {
@@ -112,15 +112,15 @@ impl TestNamespace {
         }
     }
 
-    /// Makes a resource what it should be.
-    pub(crate) async fn apply<K>(&self, wanted: &Value) -> K
+    /// Applies an object with server-side apply.
+    pub(crate) async fn apply<K>(&self, desired: &Value) -> K
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
             + DeserializeOwned,
     {
-        apply(&self.api::<K>(), wanted).await
+        apply(&self.api::<K>(), desired).await
     }
 
     /// Creates an Etcd.
@@ -130,7 +130,7 @@ impl TestNamespace {
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
-    /// Creates an Etcd with an annotation that keeps everybody from acting on it.
+    /// Creates an Etcd with an annotation that suspends its reconciliation.
     pub(crate) async fn create_suspended_etcd(&self, spec: &Value, annotation: &str) -> ManagedEtcd {
         let client = self.cluster.client();
         let asked = (spec, annotation);
@@ -138,7 +138,7 @@ impl TestNamespace {
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
-    /// Creates an Etcd with certificates everywhere.
+    /// Creates an Etcd with TLS on all connections.
     pub(crate) async fn create_encrypted_etcd(&self, spec: Value) -> ManagedEtcd {
         let client = self.cluster.client();
         let asked = (spec, EncryptedConnections::ALL);
@@ -146,25 +146,25 @@ impl TestNamespace {
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
-    /// Where the data of a member is found, whether its pod runs or not.
+    /// The path of a member's data directory on this machine, whether its pod runs or not.
     pub(crate) async fn member_data_dir(&self, etcd: &ManagedEtcd, member: &MemberPod) -> PathBuf {
         let volume = self.wait_for_volume(&etcd.pvc_name(member)).await;
         let directory = self.local_node().volume_directory(&volume);
         directory.expect("a volume of this node").join("new.etcd")
     }
 
-    /// What an Etcd of so many members is asked to be.
+    /// The spec of an Etcd.
     pub(crate) fn etcd_spec(&self, replicas: i32) -> Value {
         managed::etcd_spec(&self.namespace, ETCD_NAME, replicas)
     }
 
-    /// The hand on the node.
+    /// Access to the node.
     pub(crate) fn local_node(&self) -> &LocalNode {
         let node = self.cluster.node();
-        node.expect("the machine's own cluster, see `on_own_stage`")
+        node.expect("the test must use `with_local_namespace`")
     }
 
-    /// Runs a Job with the toolbox, one claim mounted at `/data` if one is named, and waits for its end.
+    /// Runs a Job with the toolbox image and waits for its end; a given PVC is mounted at `/data`.
     pub(crate) async fn run_job(&self, name: &str, script: &str, claim: Option<&str>) {
         let volumes = claim
             .map(|claim| json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]));
@@ -186,28 +186,28 @@ impl TestNamespace {
         });
         self.apply::<Job>(&job).await;
         let jobs = self.api::<Job>();
-        let what = format!("the end of job {name}");
+        let what = format!("Job {name} to end");
         let ended = async || {
             let status = jobs.get(name).await.ok()?.status?;
             let has_ended = status.succeeded.is_some() || status.failed.is_some();
             has_ended.then_some(status)
         };
         let status = eventually(&what, ended).await.unwrap();
-        assert_eq!(status.succeeded, Some(1), "job {name} failed: {status:?}");
+        assert_eq!(status.succeeded, Some(1), "Job {name} failed: {status:?}");
     }
 
-    /// The volume a claim is bound to.
+    /// Waits until a PVC is bound; returns its volume.
     pub(crate) async fn wait_for_volume(&self, claim: &str) -> PersistentVolume {
         let claims = self.api::<PersistentVolumeClaim>();
         let bound = async || claims.get(claim).await.ok()?.spec?.volume_name;
-        let what = format!("a volume for claim {claim}");
+        let what = format!("PVC {claim} to be bound");
         let volume = eventually(&what, bound).await.unwrap();
         let volumes = Api::<PersistentVolume>::all(self.cluster.client());
         volumes.get(&volume).await.unwrap()
     }
 }
 
-/// Writes, and waits until every write is in the backup. Returns what is there then.
+/// Writes, and waits until every write is in the backup. Returns the content.
 pub(crate) async fn write_and_back_up(etcd: &ManagedEtcd, members: &[MemberPod]) -> KeySpaceContent {
     let load = etcd.start_load().await.unwrap();
     load.wait_for_writes(200).await.unwrap();
@@ -218,8 +218,8 @@ pub(crate) async fn write_and_back_up(etcd: &ManagedEtcd, members: &[MemberPod])
     before
 }
 
-/// There are so many members again, as wanted and whole: with the same keys, each with its revisions, and beyond every
-/// revision a client may have seen.
+/// Asserts that `count` members are restored with the same keys and their revisions, at a revision above every one that a
+/// client may have read.
 pub(crate) async fn assert_recovered(
     etcd: &ManagedEtcd,
     before: &KeySpaceContent,
@@ -232,7 +232,7 @@ pub(crate) async fn assert_recovered(
     assert!(after.revision > before.revision, "{after}");
 }
 
-/// A load that goes on, and the revision up to which it is in the backup: it holds a part of it, and more comes.
+/// Starts a load; returns it and a revision up to which it is in the backup, while the load continues.
 pub(crate) async fn start_backed_up_load(etcd: &ManagedEtcd) -> (WriteLoad, Revision) {
     let load = etcd.start_load().await.unwrap();
     load.wait_for_writes(200).await.unwrap();
@@ -242,8 +242,8 @@ pub(crate) async fn start_backed_up_load(etcd: &ManagedEtcd) -> (WriteLoad, Revi
     (load, flushed)
 }
 
-/// There are so many members again, as wanted, and they have every write that was in the backup before the fault, and every
-/// one since the recovery: a client that went on writing meanwhile misses no other.
+/// Asserts that `count` members are restored with every write that was in the backup before the fault, and with every one
+/// acknowledged since the recovery.
 pub(crate) async fn assert_resumed(
     etcd: &ManagedEtcd,
     (load, flushed): (WriteLoad, Revision),
@@ -255,14 +255,14 @@ pub(crate) async fn assert_resumed(
     let written = load.stop().await.unwrap();
     let after = read_key_space(&members).await.unwrap();
     let raised = Revision(flushed.0 + REVISION_BUMP);
-    assert!(after.revision > raised, "{after}: revisions are raised");
+    assert!(after.revision > raised, "{after}: the revision was not raised");
     let missing = written.missing_outside(&after.keys, flushed, raised);
-    assert!(missing.is_empty(), "in the backup, and lost: {missing:?}");
+    assert!(missing.is_empty(), "writes in the backup are lost: {missing:?}");
 }
 
-/// Something was written, and all that was acknowledged is there.
+/// Asserts that every acknowledged write is present, and that there is at least one.
 pub(crate) fn assert_no_write_lost(written: &AcknowledgedWrites, content: &KeySpaceContent) {
     let newest = written.newest_revision().expect("an acknowledged write");
     let missing = written.missing_from(&content.keys, newest);
-    assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+    assert!(missing.is_empty(), "acknowledged writes are lost: {missing:?}");
 }

@@ -1,4 +1,4 @@
-//! What etcd acknowledged, to be found again.
+//! Records acknowledged writes and checks that they are present.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ pub(crate) struct AckedWrites(Arc<Mutex<AckedState>>);
 struct AckedState {
     puts: BTreeMap<Vec<u8>, (Revision, Vec<u8>)>,
     deletes: BTreeMap<Vec<u8>, Revision>,
-    /// Deletes nobody answered: they happened, or not.
+    /// Deletes without an answer: they may or may not have happened.
     uncertain_deletes: BTreeSet<Vec<u8>>,
 }
 
@@ -31,13 +31,13 @@ impl AckedWrites {
         self.0.lock().unwrap().uncertain_deletes.insert(key);
     }
 
-    /// How many writes were acknowledged.
+    /// Number of acknowledged writes.
     pub(crate) fn count(&self) -> usize {
         let known = self.0.lock().unwrap();
         known.puts.len() + known.deletes.len()
     }
 
-    /// The newest revision that was acknowledged.
+    /// The newest acknowledged revision.
     pub(crate) fn newest_revision(&self) -> Revision {
         let known = self.0.lock().unwrap();
         let puts = known.puts.values().map(|(revision, _)| *revision);
@@ -46,7 +46,7 @@ impl AckedWrites {
             .unwrap_or_default()
     }
 
-    /// Fails when a write acknowledged up to this revision is missing.
+    /// Fails if a write acknowledged up to this revision is missing.
     pub(crate) fn assert_present(&self, keys: &[Kv], through: Revision, context: &str) {
         let found: BTreeMap<&[u8], &Kv> = keys.iter().map(|kv| (kv.key.as_slice(), kv)).collect();
         let known = self.0.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Deltas: whole transactions, leases with their lives, no event twice and none missing.
+//! Deltas: complete transactions, leases with their TTL, no event duplicated and none missing.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ each_version! {
         let stage = SidecarHarness::start_local(version, 1).await;
         stage.wait_until_settled().await;
         let mut client = first_member(&stage).client().await;
-        // Behind the full snapshot: only the deltas know of these.
+        // After the full snapshot: only the deltas contain these leases.
         client.put("first", "", None).await.unwrap();
         stage.wait_until_stored().await;
         let mut granted = Vec::new();
@@ -137,7 +137,7 @@ async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
     let mut client = first_member(&stage).client().await;
     let value = vec![b'x'; 10_000];
     let mut last = Revision(0);
-    // Each half is several times the limit, so that it is stored for the most part; a rest stays in memory.
+    // Each half is several times the limit, so most of it is stored; a remainder stays in memory.
     for half in 1..=2 {
         for i in 0..100 {
             let put = client.put(format!("{half}/{i:03}"), value.clone(), None);
@@ -182,11 +182,11 @@ async fn what_was_captured_before_sigterm_is_stored() {
         stage.sidecars[0].restart().await;
         stage.wait_until_settled().await;
     }
-    stage.assert_restores("after three orderly stops").await;
+    stage.assert_restores("after three clean stops").await;
     assert_eq!(stage.backup().restorable_ranges().len(), 1);
 }
 
-/// Hundreds of large events in one answer of the watch come in fragments.
+/// etcd splits a watch response with hundreds of large events into fragments.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_that_arrives_in_fragments_is_captured_whole() {
     let mut stage = SidecarHarness::start_local(VERSION, 1).await;

@@ -1,4 +1,4 @@
-//! Whoever leads etcd backs it up, and nobody else, whatever happens to the leader.
+//! Only the sidecar of the etcd leader takes backups, also through failures of the leader.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use super::{SidecarHarness, WriterPool};
 /// For what has no promise.
 const TIMEOUT: Duration = Duration::from_mins(2);
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
-/// Of leadership, a second after each other.
+/// Number of leadership changes, one per second.
 const LEADER_CHANGES: usize = 10;
 
-/// Three members under load, with backups going on.
+/// Three members under load, with running backups.
 async fn start_under_load(version: EtcdRelease, seed: u64) -> (SidecarHarness, WriterPool, usize) {
     let stage = SidecarHarness::start_local(version, 3).await;
     let (writer, leader) = start_load(&stage, seed).await;
     (stage, writer, leader)
 }
 
-/// Writes, once backups go on; who leads.
+/// Starts a writer once backups run; returns it and the leader.
 async fn start_load(stage: &SidecarHarness, seed: u64) -> (WriterPool, usize) {
     let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, seed);
     stage.wait_until_settled().await;
@@ -29,7 +29,7 @@ async fn start_load(stage: &SidecarHarness, seed: u64) -> (WriterPool, usize) {
     (writer, stage.wait_until_settled().await)
 }
 
-/// The rest of every story: the new leader's sidecar takes over, and nothing is missing.
+/// The end of every test: the new leader's sidecar takes over, and nothing is missing.
 async fn assert_handover(stage: &SidecarHarness, writer: WriterPool, context: &str) {
     stage.wait_for_single_leader().await;
     writer.wait_for_writes(50).await;
@@ -68,14 +68,14 @@ async fn a_paused_leader_hands_over_and_follows_when_it_goes_on() {
     stage.wait_for_handover(before).await;
     writer.wait_for_writes(50).await;
     stage.cluster.members[before].resume();
-    // It leads for itself until it hears otherwise; nothing it captured meanwhile may be stored twice.
+    // The paused leader believes it is leader until it contacts the others; what it captured must not be stored twice.
     stage.wait_for_leader_checks(before, 2).await;
     assert_handover(&stage, writer, "a leader was paused").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_sidecar_that_wakes_up_as_a_follower_harms_nothing() {
-    // Nobody but this test moves leadership: a busy machine must not move it back to the member whose sidecar is paused.
+    // Only this test moves leadership: an election on a busy machine must not return it to the member whose sidecar is paused.
     let options = EtcdOptions::new().long_election_timeout();
     let stage = SidecarHarness::start_local_with(EtcdRelease::V3_5New, 3, &options, &[]).await;
     let (writer, before) = start_load(&stage, 14).await;
@@ -97,7 +97,7 @@ async fn backups_follow_a_leader_that_is_moved() {
     assert_handover(&stage, writer, "leadership was moved").await;
 }
 
-/// Deltas are an hour apart, so whatever is stored is stored because leadership goes.
+/// The delta period is one hour, so every delta is stored because of a leadership change.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_captured_is_stored_when_leadership_is_moved() {
     let flags = [("delta-snapshot-period", "1h")];
@@ -118,23 +118,23 @@ async fn what_was_captured_is_stored_when_leadership_is_moved() {
         assert!(Instant::now() < deadline, "{:?}", stage.backup().snapshot_names());
         sleep(Duration::from_millis(200)).await;
     }
-    // A log tells of what a listing shows a moment later.
+    // The log line follows the object in the listing with a delay.
     let names = stage.backup().snapshot_names();
     let deadline = Instant::now() + TIMEOUT;
     while let by_the_old_one = stage.objects_stored_by(before)
         && let Some(name) = names.iter().find(|name| !by_the_old_one.contains(*name))
     {
-        assert!(Instant::now() < deadline, "who stored {name}?");
+        assert!(Instant::now() < deadline, "no sidecar logged that it stored {name}");
         sleep(Duration::from_millis(100)).await;
     }
     let leader = stage.wait_until_settled().await;
     let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 20);
     writer.wait_for_writes(50).await;
     let acks = writer.stop().await;
-    // Also while the new leader still finds out what the old one stored.
-    let (status, told) = stage.sidecars[leader].request("/snapshot/delta").await;
-    assert_eq!(status, 200, "{told}");
-    stage.assert_restores_with(&acks, "behind a farewell").await;
+    // Also while the new leader still lists what the old one stored.
+    let (status, answer) = stage.sidecars[leader].request("/snapshot/delta").await;
+    assert_eq!(status, 200, "{answer}");
+    stage.assert_restores_with(&acks, "after the final delta of the old leader").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +148,7 @@ async fn a_leader_that_changes_every_second_leaves_a_whole_chain() {
     assert_handover(&stage, writer, "leadership changed every second").await;
 }
 
-/// Two sidecars beside one member both lead, for longer than any change of leadership lasts.
+/// Two sidecars of one member are both leaders, for longer than any change of leadership lasts.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_lead_at_once_leave_a_whole_chain() {
     let mut stage = SidecarHarness::start_local(EtcdRelease::V3_5New, 1).await;
@@ -157,7 +157,7 @@ async fn two_that_lead_at_once_leave_a_whole_chain() {
     let writer = WriterPool::start(&stage.client_urls(), 2, Duration::from_millis(2), 18);
     for round in 0..10 {
         writer.wait_for_writes(150).await;
-        // Each comes back to a store that grows while it looks.
+        // Each lists a store to which the other one is writing.
         let sidecar = &mut stage.sidecars[round % 2];
         if round % 3 == 0 {
             sidecar.stop().await;
@@ -172,7 +172,7 @@ async fn two_that_lead_at_once_leave_a_whole_chain() {
     for sidecar in &stage.sidecars {
         let deadline = Instant::now() + TIMEOUT;
         while !sidecar.is_leader().await {
-            assert!(Instant::now() < deadline, "only one leads");
+            assert!(Instant::now() < deadline, "only one sidecar is leader");
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -180,7 +180,7 @@ async fn two_that_lead_at_once_leave_a_whole_chain() {
     stage.assert_restores_with(&acks, "two leaders").await;
 }
 
-/// It captured what the other one stored, and more, and etcd has compacted that since: nobody could capture it again.
+/// A sidecar captured what the other one stored, and more. etcd has compacted it since, so it cannot be captured again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_of_two_captured_is_not_dropped_when_etcd_has_compacted_it() {
     let flags = [("delta-snapshot-period", "1h")];
@@ -204,13 +204,13 @@ async fn what_one_of_two_captured_is_not_dropped_when_etcd_has_compacted_it() {
         if key == "one" {
             stage.cluster.members[0].compact(newest).await;
         }
-        let (status, told) = stage.sidecars[by].request("/snapshot/delta").await;
-        assert_eq!(status, 200, "{told}");
+        let (status, answer) = stage.sidecars[by].request("/snapshot/delta").await;
+    assert_eq!(status, 200, "{answer}");
     }
     let newest = stage.cluster.members[0].revision().await;
     assert_eq!(stage.backup().verify(), newest);
     let names = stage.backup().snapshot_names();
-    assert_eq!(stage.backup().restorable_ranges().len(), 1, "a hole: {names:?}");
+    assert_eq!(stage.backup().restorable_ranges().len(), 1, "a gap in {names:?}");
     assert_eq!(
         stage
             .sum_metric("mainstay_gaps_total{cause=\"compacted\"}")

@@ -1,4 +1,4 @@
-//! The end of a pod: what the sidecar leaves for the next start of its etcd.
+//! Termination of a pod: the clean-stop marker that the sidecar writes for the next start of its etcd.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::RestorerBackup;
 
-/// What the init container of the next pod says.
+/// The report of the init container of the next pod.
 fn run_init(etcd: &EtcdServer, home: &TempDir) -> Value {
     let template = format!(
         "name: etcd-config\ndata-dir: {}\ninitial-cluster-token: etcd-cluster\n\
@@ -46,10 +46,10 @@ each_version! {
         let data_dir = etcd.data_dir().display().to_string();
         let options = SidecarOptions::for_member(etcd.client_url())
             .flag("data-dir", &data_dir)
-            // etcd may take its time on a busy machine.
+            // etcd may be slow to stop on a busy machine.
             .flag("stop-grace", "1m");
         let mut sidecar = SidecarProcess::start(options).await;
-        // The kubelet tells both at the same moment.
+        // The kubelet signals all containers at the same time.
         let ((), status) = tokio::join!(etcd.stop(), sidecar.stop());
         assert!(status.success(), "{status}");
         let report = run_init(&etcd, &home);

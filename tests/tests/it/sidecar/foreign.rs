@@ -1,4 +1,4 @@
-//! A store that holds another history than etcd: one that lost its data, or was set back.
+//! The store belongs to a different history than etcd, which lost its data or was restored to an earlier state.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 const FOREIGN_GAPS_METRIC: &str = "mainstay_gaps_total{cause=\"foreign-history\"}";
 
-/// A backup of some writes, the etcd and the sidecar of which are gone; what it holds.
+/// A backup whose etcd and sidecar have stopped; returns its objects and its newest revision.
 async fn create_orphaned_backup(seed: u64) -> (SidecarHarness, Vec<String>, Revision) {
     let mut stage = SidecarHarness::start_local(VERSION, 1).await;
     stage.wait_until_settled().await;
@@ -30,7 +30,7 @@ async fn create_orphaned_backup(seed: u64) -> (SidecarHarness, Vec<String>, Revi
     (stage, names, reached)
 }
 
-/// Also when it ends, which is when a sidecar stores all it has.
+/// Also checks after a stop, because a stopping sidecar stores all captured events.
 async fn assert_nothing_stored(stage: &mut SidecarHarness, before: &[String]) {
     stage.wait_for_leader_checks(0, 3).await;
     stage.sidecars[0].stop().await;
@@ -48,7 +48,7 @@ async fn an_etcd_that_overtakes_the_store_with_another_history_stays_refused() {
     for i in 0..reached.0 + 20 {
         client.put(format!("other/{i}"), "v", None).await.unwrap();
     }
-    // It sees that by itself, and a new one sees it at once.
+    // The running sidecar detects it, and a restarted one detects it at once.
     wait_for_error(&empty.sidecars[0], "foreign-history").await;
     assert!(empty.sum_metric(FOREIGN_GAPS_METRIC).await >= 1);
     empty.sidecars[0].stop().await;
@@ -62,7 +62,7 @@ async fn an_etcd_that_overtakes_the_store_with_another_history_stays_refused() {
     assert_nothing_stored(&mut empty, &before).await;
 }
 
-/// Set back, but with a revision beyond everything: the two histories cannot be mixed up, and backups go on.
+/// Restored to an earlier state with a bumped revision: the two histories cannot be confused, and backups continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_set_back_with_a_bumped_revision_goes_on_behind_a_full_snapshot() {
     const BUMP: i64 = 1_000_000;
@@ -109,8 +109,8 @@ async fn an_etcd_set_back_with_a_bumped_revision_goes_on_behind_a_full_snapshot(
     assert_eq!(fields[0], "Full", "{new:?}");
     assert!(fields[2].parse::<i64>().unwrap() > BUMP, "{new:?}");
     let log = stage.sidecars[0].read_log();
-    assert!(log.contains("ends in another history"), "{log}");
-    assert_eq!(stage.assert_restores("set back and bumped").await, put);
+    assert!(log.contains("ends in a different history"), "{log}");
+    assert_eq!(stage.assert_restores("restored earlier and bumped").await, put);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,7 +124,7 @@ async fn a_store_ahead_of_etcd_is_not_written_into() {
     stage.sidecars[0].stop().await;
     let before = stage.backup().snapshot_names();
 
-    // Another etcd with the same prefix: a cluster that lost its data and was started empty.
+    // Another etcd with the same prefix: a cluster that lost its data and started empty.
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     let mut empty = SidecarHarness::start_on(cluster, stage.store.clone(), &[]).await;
     empty.wait_until_settled().await;
@@ -134,8 +134,8 @@ async fn a_store_ahead_of_etcd_is_not_written_into() {
         .put("k", "v", None)
         .await
         .unwrap();
-    let told = wait_for_error(&empty.sidecars[0], "store-ahead").await;
-    assert!(told.contains("does not continue this backup"), "{told}");
+    let text = wait_for_error(&empty.sidecars[0], "store-ahead").await;
+    assert!(text.contains("belongs to a different etcd history"), "{text}");
     for path in ["/snapshot/full", "/snapshot/delta"] {
         let (code, answer) = empty.sidecars[0].request(path).await;
         assert_eq!(code, 500, "{path}: {answer:#}");
@@ -145,7 +145,7 @@ async fn a_store_ahead_of_etcd_is_not_written_into() {
     assert_nothing_stored(&mut empty, &before).await;
 }
 
-/// A cluster with so many writes of so many bytes that do not compress.
+/// A cluster with a number of incompressible writes.
 async fn start_cluster_with(writes: i64, bytes: usize, seed: u64) -> EtcdCluster {
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     let mut client = cluster.members[0].client().await;
@@ -161,7 +161,7 @@ async fn start_cluster_with(writes: i64, bytes: usize, seed: u64) -> EtcdCluster
     cluster
 }
 
-/// A backup of one full snapshot and nothing else, beside the cluster it is of.
+/// A backup that consists of one full snapshot, and its cluster.
 async fn create_full_only_backup(home: &TempDir, bytes: usize) -> (SidecarHarness, Vec<String>) {
     let cluster = start_cluster_with(20, bytes, 1).await;
     let flags = [("delta-snapshot-period", "1h")];
@@ -185,7 +185,7 @@ async fn a_full_snapshot_of_another_history_is_not_continued() {
     assert_nothing_stored(&mut other, &before).await;
 }
 
-/// To see that it is of another history it would have to be read whole, so the new history begins with one of its own.
+/// Comparing a large full snapshot would require reading all of it, so the sidecar starts with a new full snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_delta_is_put_onto_a_large_full_snapshot_of_another_history() {
     let home = TempDir::new().unwrap();
@@ -202,10 +202,10 @@ async fn no_delta_is_put_onto_a_large_full_snapshot_of_another_history() {
     assert_eq!(ranges.len(), 2, "the old one stands alone: {names:?}");
     assert_eq!(
         ranges[0].0, ranges[0].1,
-        "the old one stands alone: {names:?}"
+        "no delta may extend the old snapshot: {names:?}"
     );
     assert!(names.contains(&before[0]), "{names:?}");
-    assert_eq!(other.assert_restores("behind its own snapshot").await, reached);
+    assert_eq!(other.assert_restores("after its own full snapshot").await, reached);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,7 +213,7 @@ async fn a_full_snapshot_of_the_own_history_is_continued_without_a_hole() {
     let home = TempDir::new().unwrap();
     let (mut stage, before) = create_full_only_backup(&home, 10).await;
     let mut client = stage.cluster.members[0].client().await;
-    for value in ["missed", "by", "nobody"] {
+    for value in ["one", "two", "three"] {
         client.put("k", value, None).await.unwrap();
     }
     stage.sidecars[0].restart().await;
@@ -226,5 +226,5 @@ async fn a_full_snapshot_of_the_own_history_is_continued_without_a_hole() {
     assert_eq!(names.len(), 2, "{names:?}");
     assert_eq!(names[0], before[0], "{names:?}");
     assert_eq!(stage.backup().restorable_ranges().len(), 1, "{names:?}");
-    assert_eq!(stage.assert_restores("behind a full snapshot").await, newest);
+    assert_eq!(stage.assert_restores("after a full snapshot").await, newest);
 }

@@ -1,4 +1,4 @@
-//! Full snapshots: when they are taken, and what happens meanwhile.
+//! Full snapshots: when they are taken, and what is captured meanwhile.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn full_names(stage: &SidecarHarness) -> Vec<String> {
     names.filter(|name| name.starts_with("Full-")).collect()
 }
 
-/// Data that does not compress.
+/// Incompressible data.
 async fn fill_random(etcd: &EtcdServer, megabytes: usize) {
     let mut random = StdRng::seed_from_u64(51);
     let mut client = etcd.client().await;
@@ -66,7 +66,7 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
     let name = answer["snapName"].as_str().unwrap();
     assert!(name.ends_with(".gz.final"), "{name}");
 
-    // Whoever comes after a final snapshot begins with an ordinary one.
+    // After a final snapshot, the next session starts with a regular one.
     stage.sidecars[0].stop().await;
     stage.sidecars[0].restart().await;
     writer.wait_for_writes(50).await;
@@ -77,8 +77,8 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
     assert!(!found.last().unwrap().contains(".final"), "{found:?}");
 }
 
-/// After a final snapshot an ordinary one is due at once, and is stored before the first delta. The revisions up to it
-/// can be restored nevertheless.
+/// After a final snapshot a regular one is due at once and stored before the first delta. The revisions up to it must be
+/// restorable nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
     let flags = [("delta-snapshot-period", "1h")];
@@ -118,19 +118,19 @@ async fn a_full_snapshot_is_taken_when_the_schedule_says_so() {
     let acks = writer.stop().await;
     stage.assert_restores_with(&acks, "by schedule").await;
     let log = stage.sidecars[0].read_log();
-    assert!(log.contains("it is scheduled"), "{log}");
+    assert!(log.contains("because=\"scheduled\""), "{log}");
     let found = full_names(&stage);
     let minute = unix_seconds(&found[1]) / 60;
-    assert!(minute > begun, "{found:?}: before a minute began");
+    assert!(minute > begun, "{found:?}: taken before the minute began");
 }
 
-/// When a snapshot was taken, by its name.
+/// The time of a snapshot, from its name.
 fn unix_seconds(name: &str) -> i64 {
     let field = name.split(['-', '.']).nth(3).unwrap();
     field.parse().unwrap()
 }
 
-/// The revisions of the full snapshots a sidecar began, by its log.
+/// The revisions of the full snapshots that a sidecar started, from its log.
 fn snapshot_revisions(sidecar: &SidecarProcess) -> Vec<i64> {
     let log = sidecar.read_log();
     let begun = log
@@ -143,7 +143,7 @@ fn snapshot_revisions(sidecar: &SidecarProcess) -> Vec<i64> {
     begun.map(revision).collect()
 }
 
-/// What is captured while one more full snapshot than before is under way, until several revisions behind its own are.
+/// The revisions captured during the next full snapshot, until several are after its own revision.
 async fn captured_during_full(sidecar: &SidecarProcess, before: usize) -> Vec<i64> {
     let deadline = Instant::now() + TIMEOUT;
     let mut captured = Vec::new();
@@ -172,7 +172,7 @@ async fn captured_during_full(sidecar: &SidecarProcess, before: usize) -> Vec<i6
 async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
     let (weed, cluster) = start_servers().await;
     let gate = FaultProxy::start(&weed.endpoint);
-    // Slow is not silent, but close to it for a part of several megabytes.
+    // Slow enough that a part of several megabytes almost times out.
     let flags = [("store-retry-timeout", "1m")];
     let stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &flags).await;
     stage.wait_until_settled().await;
@@ -221,17 +221,17 @@ async fn a_snapshot_cut_in_the_middle_leaves_nothing_and_is_taken_again() {
         assert!(Instant::now() < deadline, "no full snapshot");
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(gate.fault_count(), 1, "the cut was made, once");
-    // Either the stream is seen to break first, or that nobody can say any more who leads.
+    assert_eq!(gate.fault_count(), 1, "the connection must be cut exactly once");
+    // The sidecar detects either the broken stream first, or that the leader is unknown.
     let mut failures = 0;
     for class in ["etcd", "interrupted"] {
         let series = format!("etcdbr_snapshotter_failure{{error=\"{class}\"}}");
         failures += sidecar.read_metric(&series).await;
     }
-    assert!(failures >= 1, "nobody is told of the cut");
+    assert!(failures >= 1, "the failure is not counted");
     let reached = place.backup.verify();
     assert_eq!(reached, cluster.members[0].revision().await);
-    // Neither a second object nor a part of one is left.
+    // No second object and no partial object is left.
     let folder = home.path().join("bucket/etcd-main/v2");
     let files: Vec<_> = fs::read_dir(&folder)
         .unwrap()

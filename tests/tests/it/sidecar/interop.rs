@@ -1,4 +1,4 @@
-//! What the sidecar writes is what the peer would have written, and it continues what the peer wrote.
+//! The sidecar writes the format of etcd-backup-restore, and continues its backups.
 
 use std::fs;
 use std::io::Read;
@@ -15,7 +15,7 @@ use super::place::PREFIX;
 use super::{SidecarStore, SidecarHarness};
 use crate::support::{RestorerBackup, Fixture};
 
-/// Objects below a bucket, in the order of their names.
+/// Objects of a bucket, sorted by name.
 fn list_objects(bucket: &Path, kind: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(bucket.join(PREFIX).join("v2")).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -30,7 +30,7 @@ fn list_objects(bucket: &Path, kind: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The content of an object, without the hash that must be behind it.
+/// The content of an object, without the required trailing hash.
 fn read_object(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut decoder = GzDecoder::new(fs::File::open(path).unwrap());
@@ -45,7 +45,7 @@ fn read_object(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// All events of some deltas, without what differs between two observers.
+/// All events of some deltas, without fields that differ between two watchers.
 fn read_events(paths: &[PathBuf]) -> Vec<Value> {
     let deltas = paths.iter().map(|path| {
         let text = read_object(path);
@@ -87,10 +87,10 @@ each_version! {
             }
         }
         let found = read_events(&list_objects(&container, "Incr"));
-        let wanted = read_events(&list_objects(&bucket, "Incr"));
+        let expected = read_events(&list_objects(&bucket, "Incr"));
         let first = found.first().unwrap();
-        let start = wanted.iter().position(|event| event == first).unwrap();
-        assert_eq!(found, wanted[start..]);
+        let start = expected.iter().position(|event| event == first).unwrap();
+        assert_eq!(found, expected[start..]);
         let database = read_object(&list_objects(&container, "Full")[0]);
         assert_eq!(database.len() % 4096, 0, "a full snapshot is a database file");
     }
@@ -110,7 +110,7 @@ fn assert_well_named(name: &str) {
     assert_eq!(unix.len(), 10, "{name}");
 }
 
-/// The peer's bucket is restored, served, and continued by the sidecar.
+/// A bucket of etcd-backup-restore is restored, started, and continued by the sidecar.
 async fn assert_continues(fixture: &str, version: EtcdRelease) {
     let fixture = Fixture::open(fixture);
     let home = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! An etcd that asks who is there.
+//! An etcd with authentication.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ async fn put_keys(etcd: &EtcdServer, keys: usize) {
 }
 
 each_version! {
-    // The login the sidecar came with ends, and its password is another one now.
+    // The token of the sidecar expires, and its password has changed.
     async fn a_password_may_change_while_the_sidecar_runs(version) {
         let home = TempDir::new().unwrap();
         let password = home.path().join("password");

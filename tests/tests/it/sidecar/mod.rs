@@ -1,14 +1,14 @@
-//! The sidecar as people run it: the real program beside real members, judged by what its bucket gives back.
+//! Runs the sidecar as users do, next to real members, and verifies what its bucket restores.
 //!
 //! ```text
 //! Writer ─► etcd, 3 members ◄── faults: kill, pause, move, cut off, compact
 //!              │ one sidecar each
 //!              ▼
-//!           bucket (Local, or S3 behind a gate) ─► mainstay-restorer ─► etcd ── equal at that revision?
+//!           bucket (Local, or S3 behind a proxy) ─► mainstay-restorer ─► etcd ── equal at that revision?
 //! ```
 //!
-//! What is claimed of every fault: one sidecar takes over soon, every object in the bucket is sound, the newest
-//! stored state has the hash of the live cluster, and no write that was acknowledged before it is missing.
+//! After every fault: one sidecar takes over soon, every object in the bucket verifies, the newest stored state has the
+//! hash of the live cluster, and no write acknowledged before it is missing.
 
 mod acks;
 mod chain;

@@ -1,4 +1,4 @@
-//! A store that is gone, refuses, or changes its keys.
+//! A store that is unavailable, returns errors, or changes its credentials.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) async fn start_servers() -> (SeaweedFs, EtcdCluster) {
     tokio::join!(SeaweedFs::start(), EtcdCluster::start(VERSION, 1, &options))
 }
 
-/// One member, whose sidecar reaches a real S3 server through a gate.
+/// One member, whose sidecar reaches a real S3 server through a proxy.
 async fn start_behind_proxy(flags: &[(&str, &str)]) -> (SeaweedFs, FaultProxy, SidecarHarness) {
     let (weed, cluster) = start_servers().await;
     let gate = FaultProxy::start(&weed.endpoint);
@@ -34,7 +34,7 @@ async fn start_behind_proxy(flags: &[(&str, &str)]) -> (SeaweedFs, FaultProxy, S
     (weed, gate, stage)
 }
 
-/// Waits for `/status` to tell of this trouble; its text.
+/// Waits until `/status` reports an error of this class; returns its text.
 pub(super) async fn wait_for_error(sidecar: &SidecarProcess, class: &str) -> String {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -43,12 +43,12 @@ pub(super) async fn wait_for_error(sidecar: &SidecarProcess, class: &str) -> Str
         if trouble["class"] == class {
             return trouble["text"].as_str().unwrap_or_default().to_owned();
         }
-        assert!(Instant::now() < deadline, "no {class}:\n{status:#}");
+        assert!(Instant::now() < deadline, "no error of class {class}:\n{status:#}");
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Waits for `/status` to tell of no trouble any more.
+/// Waits until `/status` reports no error.
 async fn wait_for_no_error(sidecar: &SidecarProcess) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -56,7 +56,7 @@ async fn wait_for_no_error(sidecar: &SidecarProcess) {
         if status["trouble"].is_null() {
             return;
         }
-        assert!(Instant::now() < deadline, "trouble remains:\n{status:#}");
+        assert!(Instant::now() < deadline, "the error remains:\n{status:#}");
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -77,18 +77,18 @@ async fn a_store_that_is_gone_or_refuses_for_a_while_costs_nothing() {
         gate.set_mode(mode);
         writer.wait_for_writes(50).await;
         wait_for_error(&stage.sidecars[0], "store").await;
-        assert!(gate.fault_count() > fault_count, "{mode:?} struck nothing");
+        assert!(gate.fault_count() > fault_count, "{mode:?} affected no request");
         gate.set_mode(ProxyMode::Open);
         stage.wait_until_stored().await;
         wait_for_no_error(&stage.sidecars[0]).await;
     }
     let acks = writer.stop().await;
-    stage.assert_restores_with(&acks, "a store that was gone").await;
+    stage.assert_restores_with(&acks, "after an outage of the store").await;
     assert_eq!(stage.sum_metric(COMPACTED_GAPS_METRIC).await + stage.sum_metric(LOST_GAPS_METRIC).await, 0);
 }
 
-/// Memory is bounded, so a store that stays away long enough makes a hole when etcd compacts: one that is counted,
-/// logged and bridged.
+/// Memory is bounded, so a long outage of the store leads to a gap when etcd compacts. The gap is counted, logged, and
+/// bridged by a full snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     let flags = [("delta-snapshot-memory-limit", "262144")];
@@ -113,20 +113,20 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     let buffered = stage.sum_metric("mainstay_delta_buffer_bytes").await;
     assert!(buffered < 3 << 20, "{buffered} bytes are held in memory");
     etcd.compact(etcd.revision().await).await;
-    // At the revision of a compaction etcd tells the hash of before; behind it, the one of now.
+    // At the compacted revision etcd returns the hash from before the compaction, so the comparison needs a later revision.
     client.put("compacted", "", None).await.unwrap();
     gate.set_mode(ProxyMode::Open);
 
     let deadline = Instant::now() + TIMEOUT;
     while stage.sum_metric(COMPACTED_GAPS_METRIC).await == 0 {
-        assert!(Instant::now() < deadline, "no gap is counted");
+        assert!(Instant::now() < deadline, "no gap was counted");
         sleep(Duration::from_millis(200)).await;
     }
     let stored = stage.wait_until_stored().await;
-    let reached = stage.assert_restores("behind a gap").await;
+    let reached = stage.assert_restores("after a gap").await;
     assert!(reached >= stored);
     let ranges = stage.backup().restorable_ranges();
-    assert_eq!(ranges.len(), 2, "before the gap and behind it: {ranges:?}");
+    assert_eq!(ranges.len(), 2, "before and after the gap: {ranges:?}");
     assert!(
         ranges[0].1 >= acks.newest_revision(),
         "what was stored before is still there: {ranges:?}"
@@ -136,7 +136,7 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
             .read_log()
             .contains("are missing: etcd compacted them")
     );
-    // The one that bridges the gap; a loaded store may have stored one of which it did not say so in time.
+    // The full snapshot that bridges the gap. A loaded store may have stored another one without confirming it in time.
     let behind = format!("Full-00000000-{:08}", acks.newest_revision().0 + 1_000);
     let names = stage.backup().snapshot_names();
     assert!(
@@ -149,7 +149,7 @@ async fn history_compacted_during_an_outage_is_counted_and_bridged() {
     client.put("after", "", None).await.unwrap();
     stage.wait_until_stored().await;
     stage
-        .assert_restores("deltas go on behind the new full snapshot")
+        .assert_restores("deltas continue after the new full snapshot")
         .await;
 }
 
@@ -159,7 +159,7 @@ fn write_credentials(directory: &Path, (id, secret): (&str, &str)) {
         ("accessKeyID", id),
         ("secretAccessKey", secret),
     ];
-    // Each is replaced at once: half a key is none.
+    // Each file is replaced atomically: a partial key must not be read.
     let beside = directory.with_extension("new");
     for (name, value) in fields {
         fs::write(&beside, value).unwrap();
@@ -194,14 +194,14 @@ async fn credentials_replaced_on_disk_are_used_from_then_on() {
         assert_eq!(stage.wait_until_stored().await, last);
     }
     let log = stage.sidecars[0].read_log();
-    assert!(log.matches("were read again").count() >= 2, "{log}");
-    assert_eq!(stage.assert_restores("with new keys").await, last);
+    assert!(log.matches("credentials of the object store reloaded").count() >= 2, "{log}");
+    assert_eq!(stage.assert_restores("with new credentials").await, last);
 }
 
-/// How long a store is tried before anyone hears of it, if nobody says otherwise.
+/// The default of --store-retry-timeout.
 const DEFAULT_RETRY_TIMEOUT: [(&str, &str); 1] = [("store-retry-timeout", "10m")];
 
-/// One member, whose sidecar leads and asks a store that never answers.
+/// One member, whose sidecar is leader and sends requests to an unavailable store.
 async fn start_behind_closed_proxy() -> (SeaweedFs, FaultProxy, SidecarHarness) {
     let (weed, cluster) = start_servers().await;
     let gate = FaultProxy::start(&weed.endpoint);
@@ -210,21 +210,21 @@ async fn start_behind_closed_proxy() -> (SeaweedFs, FaultProxy, SidecarHarness) 
     stage.wait_until_settled().await;
     let deadline = Instant::now() + TIMEOUT;
     while gate.fault_count() == 0 {
-        assert!(Instant::now() < deadline, "the store is not asked");
+        assert!(Instant::now() < deadline, "no request to the store");
         sleep(Duration::from_millis(50)).await;
     }
     (weed, gate, stage)
 }
 
-/// A farewell takes ten seconds at most, also where a store is tried for ten minutes. Waiting for its end detects a hang
-/// long before that.
+/// A stop takes at most ten seconds, although store requests are retried for ten minutes. The wait detects a hang long
+/// before that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
     let (_weed, gate, mut stage) = start_behind_closed_proxy().await;
     let status = stage.sidecars[0].stop().await;
     assert!(status.success(), "{status}");
 
-    // The same in the middle of a full snapshot.
+    // The same during a full snapshot.
     gate.set_mode(ProxyMode::Open);
     stage.sidecars[0].restart().await;
     stage.wait_until_stored().await;
@@ -239,7 +239,7 @@ async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
     }
     let status = stage.sidecars[0].stop().await;
     assert!(status.success(), "{status}");
-    asking.await.unwrap().ok(); // whatever it was answered
+    asking.await.unwrap().ok(); // the answer does not matter
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,7 +249,7 @@ async fn leadership_comes_and_goes_while_a_store_does_not_answer() {
         stage.cluster.members[0].kill();
         let deadline = Instant::now() + TIMEOUT;
         while stage.sidecars[0].is_leader().await {
-            assert!(Instant::now() < deadline, "it leads without an etcd");
+            assert!(Instant::now() < deadline, "the sidecar is leader without an etcd");
             sleep(Duration::from_millis(50)).await;
         }
         stage.cluster.members[0].restart().await;

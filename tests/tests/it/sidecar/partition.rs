@@ -1,4 +1,4 @@
-//! A leader that is cut off from its peers, while its sidecar reaches the store as before.
+//! A leader is partitioned from its peers, while its sidecar still reaches the store.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use super::{SidecarHarness, WriterPool};
 
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 const TIMEOUT: Duration = Duration::from_mins(2);
-/// A delta a second: several periods.
+/// Several periods: a delta is due every second.
 const MIN_OBJECTS: usize = 4;
 
-/// Which sidecars tell of having stored each object that came since.
+/// The sidecars that logged each new object as stored.
 fn object_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap<String, Vec<usize>> {
     let names = stage.backup().snapshot_names().into_iter();
     let new: Vec<String> = names.filter(|name| !before.contains(name)).collect();
@@ -30,7 +30,7 @@ fn object_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap<String,
         .collect()
 }
 
-/// The same, once deltas came and somebody tells of each object: a log tells of what a listing shows a moment later.
+/// Waits for new deltas until each object is logged by a sidecar: a log line follows the listing with a delay.
 async fn wait_for_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap<String, Vec<usize>> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -40,7 +40,7 @@ async fn wait_for_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap
         }
         assert!(
             Instant::now() < deadline,
-            "whoever follows stores deltas, and tells: {writers:?}"
+            "no deltas of the new leader, or not all are logged: {writers:?}"
         );
         sleep(Duration::from_millis(300)).await;
     }
@@ -56,28 +56,28 @@ newest_version! {
         let before = stage.wait_until_settled().await;
 
         stage.cluster.isolate(before);
-        // What passed the fence before the cut may still be on its way, until the session has ended.
+        // Uploads that started before the cut may still complete until the session has ended.
         stage.wait_for_session_end(before).await;
         let at_the_cut = stage.backup().snapshot_names();
         stage.wait_for_handover(before).await;
         for (name, writers) in wait_for_writers(&stage, &at_the_cut).await {
-            assert!(!writers.contains(&before), "the one that is cut off stored {name}");
+            assert!(!writers.contains(&before), "the partitioned sidecar stored {name}");
         }
         let status = stage.sidecars[before].status().await;
         assert_eq!(status["standing"], "unknown", "{status:#}");
         let (code, answer) = stage.sidecars[before].request("/snapshot/full").await;
-        assert_ne!(code, 200, "a snapshot of a member that is cut off: {answer:#}");
+        assert_ne!(code, 200, "a snapshot of a partitioned member must fail: {answer:#}");
 
         stage.cluster.heal();
         writer.wait_for_writes(50).await;
         let acks = writer.stop().await;
-        stage.assert_restores_with(&acks, "a leader was cut off").await;
+        stage.assert_restores_with(&acks, "a leader was partitioned").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_that_heals_before_anyone_is_elected_changes_nothing() {
-    // A cut of this length does not lead to an election, even on a busy machine.
+    // A partition of this length does not lead to an election, even on a busy machine.
     let options = EtcdOptions::new().long_election_timeout();
     let stage = SidecarHarness::start_local_with(EtcdRelease::V3_5New, 3, &options, &[]).await;
     let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 22);
@@ -90,5 +90,5 @@ async fn a_cut_that_heals_before_anyone_is_elected_changes_nothing() {
         writer.wait_for_writes(20).await;
     }
     let acks = writer.stop().await;
-    stage.assert_restores_with(&acks, "short cuts").await;
+    stage.assert_restores_with(&acks, "short partitions").await;
 }

@@ -1,4 +1,4 @@
-//! Where backups go, as the sidecar and the restorer are told.
+//! The store of a test, as options of the sidecar and of the restorer.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ impl SidecarStore {
         }
     }
 
-    /// A bucket of an S3 server. The sidecars reach it by another way than the restorer, so that their way can be
-    /// closed.
+    /// A bucket of an S3 server. Sidecars use another URL than the restorer, so that a proxy can cut their connections
+    /// only.
     pub(crate) fn s3(weed: &SeaweedFs, way: &str) -> Self {
         let credentials = ("AWS_APPLICATION_CREDENTIALS", weed.credentials());
         let home = std::env::temp_dir();
@@ -48,7 +48,7 @@ impl SidecarStore {
         }
     }
 
-    /// Tells a sidecar.
+    /// Adds the store to the options of a sidecar.
     pub(crate) fn configure_sidecar(&self, options: SidecarOptions) -> SidecarOptions {
         let mut options = options.flag("store-prefix", PREFIX);
         for (flag, value) in &self.flags {

@@ -1,4 +1,4 @@
-//! A cluster, a sidecar beside each member, and a place for their backups.
+//! A cluster with a sidecar per member and a store for their backups.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use tokio::time::sleep;
 use super::{AckedWrites, SidecarStore};
 use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
 
-/// Detects a hang: every state waited for comes, however busy the machine is.
+/// Detects a hang: every expected state is reached earlier, also on a busy machine.
 pub(super) const TIMEOUT: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Where the time of a hand-over is measured and printed.
+/// Poll interval for the measured and printed time of a leadership change.
 const FAST_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Quick, and quiet: no scheduled full snapshot, and nothing is collected while a test looks.
+/// Short periods, no scheduled full snapshot, and no garbage collection during a test.
 ///
-/// The timeouts of the election are the defaults. With shorter ones a busy core looks like a lost quorum, and the sidecar
-/// drops what it captured.
+/// The election timeouts are the defaults. With shorter ones a busy core looks like a lost quorum, and the sidecar drops
+/// what it captured.
 const DEFAULT_FLAGS: [(&str, &str); 4] = [
     ("delta-snapshot-period", "1s"),
     ("schedule", "0 0 1 1 *"),
@@ -30,7 +30,7 @@ const DEFAULT_FLAGS: [(&str, &str); 4] = [
     ("store-retry-timeout", "30s"),
 ];
 
-/// Where a store is made to fail: that is told at once.
+/// For tests in which the store fails: the error is reported soon.
 pub(crate) const SHORT_RETRY_TIMEOUT: (&str, &str) = ("store-retry-timeout", "1s");
 
 const ENV_VARIABLES: [(&str, &str); 2] = [
@@ -38,17 +38,17 @@ const ENV_VARIABLES: [(&str, &str); 2] = [
     ("MAINSTAY_DELTA_SNAPSHOT_RETENTION_PERIOD", "240h"),
 ];
 
-/// What a test of the sidecar happens on.
+/// The setup of a sidecar test.
 pub(crate) struct SidecarHarness {
     pub(crate) cluster: EtcdCluster,
     pub(crate) sidecars: Vec<SidecarProcess>,
     pub(crate) store: SidecarStore,
-    /// Where a Local place is; it goes with the stage.
+    /// Directory of a Local store; removed with the stage.
     temp_dir: Option<TempDir>,
 }
 
 impl SidecarHarness {
-    /// Members that can be cut off from each other, and a directory for the backups.
+    /// Members that can be partitioned, and a directory for the backups.
     pub(crate) async fn start_local(version: EtcdRelease, size: usize) -> Self {
         Self::start_local_with(version, size, &EtcdOptions::new(), &[]).await
     }
@@ -67,7 +67,7 @@ impl SidecarHarness {
         stage
     }
 
-    /// Sidecars beside the members of a cluster.
+    /// Starts a sidecar for each member of a cluster.
     pub(crate) async fn start_on(cluster: EtcdCluster, place: SidecarStore, flags: &[(&str, &str)]) -> Self {
         let sidecars = cluster.members.iter().map(|member| {
             let options = Self::sidecar_options(member.client_url(), &place).flags(flags);
@@ -82,7 +82,7 @@ impl SidecarHarness {
         }
     }
 
-    /// How a sidecar is started here.
+    /// The options of a sidecar.
     pub(crate) fn sidecar_options(client_url: &str, place: &SidecarStore) -> SidecarOptions {
         let options = SidecarOptions::for_member(client_url).flags(&DEFAULT_FLAGS);
         let with =
@@ -101,15 +101,15 @@ impl SidecarHarness {
             .collect()
     }
 
-    /// Waits until another member than before leads and its sidecar has taken over; which one. Members may elect again
-    /// meanwhile: whoever is elected last takes over. How long it took is printed.
+    /// Waits for a new leader whose sidecar has taken over; returns its index. If members elect again meanwhile, the last
+    /// elected one counts. Prints the time.
     pub(crate) async fn wait_for_handover(&self, before: usize) -> usize {
         let deadline = Instant::now() + TIMEOUT;
         let (mut after, mut since) = self.wait_for_new_leader(before).await;
         while !self.sidecars[after].is_leader().await {
             assert!(
                 Instant::now() < deadline,
-                "m{after} leads, but not its sidecar"
+                "m{after} is leader, but its sidecar is not"
             );
             sleep(FAST_POLL_INTERVAL).await;
             let asked = Instant::now();
@@ -123,7 +123,7 @@ impl SidecarHarness {
         after
     }
 
-    /// Moves leadership away from a member, if it is there.
+    /// Transfers leadership away from a member if it is the leader.
     pub(crate) async fn move_leader_from(&self, before: usize) {
         let members = &self.cluster.members;
         let to = members[self.cluster.next_member(before)].member_id().await;
@@ -131,16 +131,16 @@ impl SidecarHarness {
         while self.cluster.leader().await == before {
             let moved = members[before].client().await.move_leader(to.0).await;
             let Err(error) = moved else { return };
-            // It may have lost leadership in between.
+            // The member may have lost leadership in between.
             assert!(
                 Instant::now() < deadline,
-                "move the leader to {to}: {error}"
+                "failed to transfer leadership to {to}: {error}"
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The first member besides this one that says it leads, and a moment before it said so.
+    /// The first other member that reports to be leader, and a time before that.
     async fn wait_for_new_leader(&self, before: usize) -> (usize, Instant) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -155,30 +155,30 @@ impl SidecarHarness {
                     return (index, asked);
                 }
             }
-            assert!(Instant::now() < deadline, "nobody leads after m{before}");
+            assert!(Instant::now() < deadline, "no new leader after m{before}");
             sleep(FAST_POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until no session of a sidecar runs, by its log: nothing of it is on its way to the store any more.
+    /// Waits until the log of a sidecar shows that its session has ended: no upload is in flight any more.
     pub(crate) async fn wait_for_session_end(&self, sidecar: usize) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let log = self.sidecars[sidecar].read_log();
-            let mut changes = log.lines().filter(|line| line.contains("standing changed"));
+            let mut changes = log.lines().filter(|line| line.contains("role changed"));
             let last = changes.next_back();
             if last.is_none_or(|last| !last.contains("to=\"leader\"")) {
                 return;
             }
             assert!(
                 Instant::now() < deadline,
-                "the sidecar of m{sidecar} leads on"
+                "the sidecar of m{sidecar} is still leader"
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until a sidecar has asked its member so many times more who leads.
+    /// Waits until a sidecar has polled its member `times` more.
     pub(crate) async fn wait_for_leader_checks(&self, sidecar: usize, times: usize) {
         let deadline = Instant::now() + TIMEOUT;
         let (mut looks, mut before) = (0, Value::Null);
@@ -188,29 +188,29 @@ impl SidecarHarness {
             before = at;
             assert!(
                 Instant::now() < deadline,
-                "the sidecar of m{sidecar} asks nobody"
+                "the sidecar of m{sidecar} does not poll its member"
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The names of the objects a sidecar has stored, by its log.
+    /// The names of the objects that a sidecar has stored, from its log.
     pub(crate) fn objects_stored_by(&self, sidecar: usize) -> BTreeSet<String> {
         let log = self.sidecars[sidecar].read_log();
-        let told = log.lines().filter(|line| {
+        let stored = log.lines().filter(|line| {
             ["delta stored", "full snapshot stored"]
                 .iter()
-                .any(|said| line.contains(said))
+                .any(|message| line.contains(message))
         });
         let name = |line: &str| {
             let (_, key) = line.split_once("object_key=")?;
             let key = key.split_whitespace().next()?;
             Some(key.rsplit('/').next()?.to_owned())
         };
-        told.filter_map(name).collect()
+        stored.filter_map(name).collect()
     }
 
-    /// Waits until the sidecar of the member that leads now leads as well, and no other claims to; which one.
+    /// Waits until exactly the sidecar of the current leader is leader; returns its index.
     pub(crate) async fn wait_for_single_leader(&self) -> usize {
         let since = Instant::now();
         loop {
@@ -226,13 +226,13 @@ impl SidecarHarness {
             }
             assert!(
                 since.elapsed() < TIMEOUT,
-                "m{leader} leads, but the sidecars of {leading:?} do"
+                "m{leader} is leader, but the leading sidecars are {leading:?}"
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The member that leads now, once its sidecar leads as well. Leadership may move meanwhile.
+    /// Waits until the sidecar of the current leader is leader as well; returns its index. Leadership may move meanwhile.
     pub(crate) async fn wait_until_settled(&self) -> usize {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -242,13 +242,13 @@ impl SidecarHarness {
             }
             assert!(
                 Instant::now() < deadline,
-                "m{leader}'s sidecar does not take over"
+                "the sidecar of m{leader} does not take over"
             );
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until everything etcd has now is stored; the revision.
+    /// Waits until etcd's current revision is stored; returns it.
     pub(crate) async fn wait_until_stored(&self) -> Revision {
         let leader = self.wait_until_settled().await;
         let now = self.cluster.members[leader].revision().await;
@@ -284,26 +284,26 @@ impl SidecarHarness {
         }
     }
 
-    /// The whole bucket is sound, and its newest state is one of the live cluster. Returns its revision.
+    /// Verifies the whole bucket, and that its newest state equals the live cluster's. Returns its revision.
     pub(crate) async fn assert_restores(&self, context: &str) -> Revision {
         let reached = self.backup().verify();
         self.assert_restores_at(reached, None, context).await;
         reached
     }
 
-    /// As [`comes_back`](Self::comes_back), with every write that was acknowledged, and without a hole from the
-    /// first full snapshot on.
+    /// As [`comes_back`](Self::comes_back), with every acknowledged write, and without a gap from the first full snapshot
+    /// on.
     pub(crate) async fn assert_restores_with(&self, acks: &AckedWrites, context: &str) -> Revision {
         let stored = self.wait_until_stored().await;
         let reached = self.backup().verify();
         assert!(
             reached >= stored,
-            "{context}: {stored} was stored, {reached} comes back"
+            "{context}: revision {stored} was stored, but only {reached} is restorable"
         );
         self.assert_restores_at(reached, Some(acks), context).await;
         let ranges = self.backup().restorable_ranges();
         let names = self.backup().snapshot_names();
-        assert_eq!(ranges.len(), 1, "{context}: a hole: {ranges:?} {names:#?}");
+        assert_eq!(ranges.len(), 1, "{context}: a gap: {ranges:?} {names:#?}");
         reached
     }
 
@@ -320,7 +320,7 @@ impl SidecarHarness {
         }
     }
 
-    /// The sum of a series over all sidecars that run.
+    /// The sum of a metric over all running sidecars.
     pub(crate) async fn sum_metric(&self, series: &str) -> u64 {
         let mut sum = 0;
         for sidecar in &self.sidecars {
@@ -332,7 +332,7 @@ impl SidecarHarness {
     }
 }
 
-/// The newest revision a sidecar knows to be in the store.
+/// The newest stored revision that a sidecar reports.
 fn stored_revision(status: &Value) -> Revision {
     let revision = |snapshot: &str| {
         status[snapshot]["lastRevision"]

@@ -1,4 +1,4 @@
-//! Clients that go on writing whatever breaks, and note what was acknowledged.
+//! Clients that write through all failures and record the acknowledged writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +15,15 @@ use tokio::time::{sleep, timeout};
 
 use super::AckedWrites;
 
-/// A member that does not answer within this is left for the next one.
+/// Timeout after which a client switches to the next member.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Writes that do not come by then never come.
+/// Detects a hang of the writers.
 const HANG_TIMEOUT: Duration = Duration::from_mins(2);
-/// Before another member is tried.
+/// Pause before the next member is tried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// No lease may expire while a test runs.
+/// In seconds: no lease may expire during a test.
 const LEASE_SECONDS: i64 = 3600;
-/// Leases a client has at a time.
+/// Number of leases of a client.
 const MAX_LEASES: usize = 8;
 
 /// Clients that write until they are stopped.
@@ -34,7 +34,7 @@ pub(crate) struct WriterPool {
 }
 
 impl WriterPool {
-    /// So many clients, each pausing between its writes.
+    /// Starts clients that pause between writes.
     pub(crate) fn start(urls: &[String], clients: usize, pace: Duration, seed: u64) -> Self {
         let (stop, acks) = (Arc::new(AtomicBool::new(false)), AckedWrites::default());
         let clients = (0..clients).map(|number| {
@@ -58,20 +58,20 @@ impl WriterPool {
         }
     }
 
-    /// Waits until so many more writes are acknowledged: the cluster works.
+    /// Waits for `writes` more acknowledged writes, which shows that the cluster works.
     pub(crate) async fn wait_for_writes(&self, writes: usize) {
-        let wanted = self.acks.count() + writes;
+        let target = self.acks.count() + writes;
         let acked = async {
-            while self.acks.count() < wanted {
+            while self.acks.count() < target {
                 sleep(RETRY_INTERVAL).await;
             }
         };
         timeout(HANG_TIMEOUT, acked)
             .await
-            .unwrap_or_else(|_| panic!("{} of {wanted} writes after {HANG_TIMEOUT:?}", self.acks.count()));
+            .unwrap_or_else(|_| panic!("{} of {target} writes after {HANG_TIMEOUT:?}", self.acks.count()));
     }
 
-    /// Ends the clients; what they were told.
+    /// Stops the clients; returns the acknowledged writes.
     pub(crate) async fn stop(self) -> AckedWrites {
         self.stop.store(true, Ordering::SeqCst);
         for client in self.clients {
@@ -88,7 +88,7 @@ struct WriterClient {
     next_url: usize,
     random: StdRng,
     written: u64,
-    /// Acknowledged keys of its own, to be deleted some day.
+    /// Its acknowledged keys, which may be deleted later.
     own_keys: Vec<Vec<u8>>,
     leases: Vec<i64>,
     acks: AckedWrites,
@@ -120,7 +120,7 @@ impl WriterClient {
         timeout(REQUEST_TIMEOUT, connecting).await.ok()?.ok()
     }
 
-    /// One write; an error when nobody knows whether it happened.
+    /// One write; an error means that its outcome is unknown.
     async fn write_once(&mut self, client: &mut Client) -> Result<(), ()> {
         match self.random.random_range(0..100) {
             0..45 => self.put(client).await,
@@ -211,13 +211,13 @@ impl WriterClient {
         Ok(())
     }
 
-    /// Never used before.
+    /// A new key.
     fn next_key(&mut self) -> Vec<u8> {
         self.written += 1;
         format!("/acked/{}/{:08}", self.number, self.written).into_bytes()
     }
 
-    /// Used again and again.
+    /// A key that is overwritten repeatedly.
     fn hot_key(&mut self) -> Vec<u8> {
         format!(
             "/hot/{}/{:02}",
@@ -244,7 +244,7 @@ impl WriterClient {
     }
 }
 
-/// The answer, unless it does not come.
+/// The answer; an error after the timeout.
 async fn with_timeout<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, ()> {
     timeout(REQUEST_TIMEOUT, asked).await.map_err(drop)?.map_err(drop)
 }

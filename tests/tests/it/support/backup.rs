@@ -1,4 +1,4 @@
-//! The program under test, run on a backup.
+//! Runs the restorer on a backup.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -8,7 +8,7 @@ use mainstay_ids::Revision;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A backup as the program is told of it.
+/// A backup, as options of the restorer.
 #[derive(Clone, Debug)]
 pub(crate) struct RestorerBackup {
     home: PathBuf,
@@ -16,13 +16,13 @@ pub(crate) struct RestorerBackup {
     variables: Vec<(String, String)>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct RestorerRun {
     pub(crate) code: Option<i32>,
-    /// What it printed, as `-o json` gives it.
+    /// The report of `-o json`.
     pub(crate) report: Value,
-    /// Progress and logs; read by whoever sees a failed test.
+    /// Progress and logs, printed when a test fails.
     #[expect(dead_code, reason = "shown by Debug")]
     pub(crate) stderr: String,
 }
@@ -31,7 +31,7 @@ impl RestorerBackup {
     /// The container of every local backup, below the home directory of the run.
     pub(crate) const CONTAINER: &str = "bucket";
 
-    /// A bucket in `<home>/bucket`, below a prefix.
+    /// A prefix of the bucket `<home>/bucket`.
     pub(crate) fn local(home: &Path, prefix: &str) -> Self {
         Self {
             home: home.to_owned(),
@@ -43,7 +43,7 @@ impl RestorerBackup {
         }
     }
 
-    /// A bucket of a server; `home` is where the program looks for anything else.
+    /// A bucket of a server; `home` is the home directory of the run.
     pub(crate) fn remote(
         home: &Path,
         provider: &str,
@@ -63,18 +63,18 @@ impl RestorerBackup {
         }
     }
 
-    /// The same with a variable set.
+    /// Adds an environment variable.
     pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.into(), value.into()));
         self
     }
 
-    /// Where the recorder puts the objects of a local backup.
+    /// The directory of the objects of a local backup.
     pub(crate) fn container_dir(home: &TempDir) -> PathBuf {
         home.path().join(Self::CONTAINER)
     }
 
-    /// The command line of a verb. Nothing of this process's environment reaches the program.
+    /// The command line of a restorer command, with an empty environment.
     pub(crate) fn command(&self, verb: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(restorer_binary());
         command
@@ -91,43 +91,43 @@ impl RestorerBackup {
         command
     }
 
-    /// Runs a verb to its end, whichever that is.
+    /// Runs a command; it may fail.
     pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> RestorerRun {
         let output = self.command(verb, arguments).output();
-        RestorerRun::from_output(&output.unwrap_or_else(|error| panic!("run the restorer: {error}")))
+        RestorerRun::from_output(&output.unwrap_or_else(|error| panic!("failed to run the restorer: {error}")))
     }
 
-    /// Restores into a directory, which must succeed.
+    /// Restores into a directory; panics on failure.
     pub(crate) fn restore(&self, data_dir: &Path, arguments: &[&str]) -> Value {
         let directory = data_dir.to_str().unwrap();
         let all = [&["--data-dir", directory], arguments].concat();
         self.run("restore", &all).expect_success("restored")
     }
 
-    /// Restores a state in the middle, which must succeed and reach that very revision.
+    /// Restores a revision; panics on failure or if another revision is reached.
     pub(crate) fn restore_at(&self, data_dir: &Path, revision: Revision) {
         let report = self.restore(data_dir, &["--to-revision", &revision.to_string()]);
         assert_eq!(report["revision"], revision.0, "{report:#}");
     }
 
-    /// The revision of a directory, which the program must find sound and without anything to warn of.
+    /// Verifies a directory, without warnings; returns its revision.
     pub(crate) fn verify_data_dir(&self, data_dir: &Path) -> Revision {
         let run = self.run("verify", &["--data-dir", data_dir.to_str().unwrap()]);
         let report = run.expect_success("valid");
         for warning in report["warnings"].as_array().unwrap() {
-            // An etcd 3.4 does not know the term in the database and leaves it behind.
+            // etcd 3.4 does not update the term in the database, so it is stale.
             assert_eq!(warning["what"], "termStale", "{report:#}");
         }
         Revision(report["revision"].as_i64().unwrap())
     }
 
-    /// The revision the backup reaches, which the program must find sound.
+    /// Verifies the backup; returns its newest revision.
     pub(crate) fn verify(&self) -> Revision {
         let report = self.run("verify", &["--all"]).expect_success("restorable");
         Revision(report["revision"].as_i64().unwrap())
     }
 
-    /// The ranges of revisions that can be restored, each to its end, by the names of the objects.
+    /// The restorable ranges of revisions, by the names of the objects.
     pub(crate) fn restorable_ranges(&self) -> Vec<(Revision, Revision)> {
         let report = self.run("list", &[]).report;
         let ranges = report["restorable"].as_array().unwrap();
@@ -163,7 +163,7 @@ impl RestorerRun {
         }
     }
 
-    /// The report of a run that ended well, with this verdict.
+    /// The report of a successful run with this verdict.
     pub(crate) fn expect_success(self, verdict: &str) -> Value {
         assert_eq!(self.code, Some(0), "{self:#?}");
         assert_eq!(self.report["verdict"], verdict, "{self:#?}");
@@ -185,7 +185,7 @@ fn to_flags(pairs: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// The program: the one `MAINSTAY_RESTORER` names, or the one built beside this test.
+/// The path of the restorer: `MAINSTAY_RESTORER`, or the one built with this test.
 fn restorer_binary() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -200,7 +200,7 @@ fn restorer_binary() -> &'static Path {
     })
 }
 
-/// Tests are built into `deps`, programs one level above it.
+/// cargo builds tests into `deps`, and programs into its parent.
 fn default_binary_path() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let programs = test.ancestors().nth(2).unwrap();

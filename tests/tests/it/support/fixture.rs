@@ -1,4 +1,4 @@
-//! The buckets the peer wrote, with what the live etcd answered then.
+//! The fixtures: buckets written by etcd-backup-restore, with the recorded state of the live etcd.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ pub(crate) struct Fixture {
     folder: PathBuf,
     /// The newest state; the key space was never compacted.
     pub(crate) state: EtcdState,
-    /// Every lease there was, also those without keys.
+    /// All leases, including those without keys.
     pub(crate) lease_ids: BTreeSet<LeaseId>,
 }
 
@@ -70,12 +70,12 @@ impl Fixture {
         }
     }
 
-    /// The bucket, to be read only.
+    /// The bucket; it must not be modified.
     pub(crate) fn backup(&self) -> RestorerBackup {
         RestorerBackup::local(&self.folder, PREFIX)
     }
 
-    /// The objects with their keys inside the bucket.
+    /// The objects and their keys in the bucket.
     pub(crate) fn objects(&self) -> Vec<(String, Vec<u8>)> {
         let folder = self.folder.join("bucket").join(PREFIX).join("v2");
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
@@ -106,6 +106,6 @@ impl ListedKey {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
-    let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let text = fs::read(path).unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! What every test here needs: the program, backups to run it on, states to compare.
+//! Common helpers: the restorer, backups, states to compare.
 
 mod backup;
 mod fixture;

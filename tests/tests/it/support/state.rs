@@ -1,11 +1,11 @@
-//! All of a key space at one revision, to be compared.
+//! The content of a key space at one revision, for comparisons.
 
 use std::collections::BTreeMap;
 
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_testkit::{EtcdServer, KeyValueHash, Kv};
 
-/// What an etcd says of one revision.
+/// The content of an etcd at one revision.
 #[derive(Debug)]
 pub(crate) struct EtcdState {
     pub(crate) revision: Revision,
@@ -28,10 +28,10 @@ impl EtcdState {
         }
     }
 
-    /// Fails unless a restored etcd is in this very state.
+    /// Fails unless a restored etcd is in this state.
     ///
-    /// The source may have been compacted since the base of the backup was taken; hashes compare only
-    /// under the same compaction, so the restored etcd is compacted as well then.
+    /// The source may have been compacted since the base of the backup was taken. Hashes are comparable only after the same
+    /// compaction, so the restored etcd is then compacted as well.
     pub(crate) async fn assert_restored(&self, etcd: &EtcdServer, context: &str) {
         assert_eq!(etcd.revision().await, self.revision, "{context}");
         let mut hash = etcd.hash_kv(self.revision).await;
@@ -46,25 +46,25 @@ impl EtcdState {
         self.assert_leases(etcd, context).await;
     }
 
-    /// A key on a lease that does not exist would never expire.
+    /// Compares the leases: a key on a missing lease would never expire.
     async fn assert_leases(&self, etcd: &EtcdServer, context: &str) {
-        let mut wanted: BTreeMap<LeaseId, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut expected: BTreeMap<LeaseId, Vec<Vec<u8>>> = BTreeMap::new();
         for kv in self.keys.iter().filter(|kv| kv.lease != LeaseId::NONE) {
-            wanted.entry(kv.lease).or_default().push(kv.key.clone());
+            expected.entry(kv.lease).or_default().push(kv.key.clone());
         }
         let leases = etcd.list_leases().await;
         let alive = leases.iter().all(|lease| lease.ttl > 0);
         assert!(alive, "{context}: {leases:?}");
         let attached = leases.into_iter().filter(|lease| !lease.keys.is_empty());
         let attached = attached.map(|lease| (lease.id, lease.keys)).collect();
-        assert_eq!(wanted, attached, "{context}: keys on leases");
+        assert_eq!(expected, attached, "{context}: keys on leases");
     }
 }
 
 /// Compares without printing thousands of keys.
-pub(crate) fn assert_same_keys(found: &[Kv], wanted: &[Kv], context: &str) {
-    for (found, wanted) in found.iter().zip(wanted) {
-        assert_eq!(found, wanted, "{context}: the first key that differs");
+pub(crate) fn assert_same_keys(found: &[Kv], expected: &[Kv], context: &str) {
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found, expected, "{context}: the first key that differs");
     }
-    assert_eq!(found.len(), wanted.len(), "{context}: number of keys");
+    assert_eq!(found.len(), expected.len(), "{context}: number of keys");
 }

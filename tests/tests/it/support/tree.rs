@@ -1,4 +1,4 @@
-//! The content of a directory, byte for byte.
+//! The content of a directory, for byte-wise comparisons.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Every file below a directory with its length and the hash of its content.
+/// All files of a directory with size and hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileTree(pub(crate) BTreeMap<PathBuf, (u64, String)>);
 
 impl FileTree {
-    /// Reads a directory; `None` when there is none.
+    /// Reads a directory; `None` if it does not exist.
     pub(crate) fn read(root: &Path) -> Option<Self> {
         let mut files = BTreeMap::new();
         root.is_dir().then(|| {
@@ -20,7 +20,7 @@ impl FileTree {
         })
     }
 
-    /// The length of all files together.
+    /// Total size of all files in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.values().map(|(bytes, _)| bytes).sum()
     }

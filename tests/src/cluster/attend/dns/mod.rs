@@ -1,13 +1,13 @@
-//! A name server for the services of a cluster.
+//! The DNS server of the cluster.
 //!
 //! ```text
 //! Services, Endpoints ─ watch ─► Zone ─┐
 //! datagram ─ Question::decode ─────────┴► Answer ─ encode ─► datagram
 //! ```
 //!
-//! **Holds**: names are those of Kubernetes' specification for DNS, for IPv4: services, named ports, pods of
-//! headless services by host name and back from their address. What is not of the cluster does not
-//! exist. **Does not do**: TCP; no answer of a test's cluster needs it.
+//! It implements the Kubernetes DNS specification for IPv4: Services, named ports, pods of headless Services by host
+//! name, and reverse lookups. Names outside the cluster do not exist. It does not serve TCP: no answer in a test
+//! cluster is that large.
 
 mod wire;
 mod zone;
@@ -28,25 +28,25 @@ pub use zone::Zone;
 use crate::cluster::addresses::NODE;
 
 const PORT: u16 = 53;
-/// Longer questions than any resolver asks.
+/// Larger than any question of a resolver, in bytes.
 const MAX_QUERY_BYTES: usize = 4096;
 
-/// Why names are not answered any more.
+/// Why the DNS server stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DnsError {
-    /// The address is taken, or not there yet.
-    #[error("listen on {NODE}, port {PORT}")]
+    /// The address is in use or not configured yet.
+    #[error("failed to listen on {NODE}:{PORT}/udp")]
     Listen(#[source] io::Error),
-    /// The socket broke.
-    #[error("receive a question")]
+    /// Reading from the socket failed.
+    #[error("failed to receive a DNS question")]
     Receive(#[source] io::Error),
-    /// The watch of services and endpoints ended.
-    #[error("the watch of services ended")]
+    /// The watch of Services and Endpoints ended.
+    #[error("watch of Services and Endpoints ended")]
     Watch,
 }
 
-/// Answers until something fails.
+/// Serves until a failure.
 pub(super) async fn serve(client: Client) -> Result<Infallible, DnsError> {
     let socket = UdpSocket::bind((NODE, PORT))
         .await
@@ -64,7 +64,7 @@ pub(super) async fn serve(client: Client) -> Result<Infallible, DnsError> {
         .default_backoff()
         .reflect(endpoint_writer)
         .for_each(|_| ready(()));
-    // A cluster of tests has few services: the zone is made for each question, and is never old.
+    // A test cluster has few Services: the zone is built per question, so it is never stale.
     let zone = || Zone::new(&services.state(), &endpoints.state());
     tokio::select! {
         ended = answer_queries(&socket, zone) => ended,
@@ -80,14 +80,14 @@ async fn answer_queries(socket: &UdpSocket, zone: impl Fn() -> Zone) -> Result<I
             .recv_from(&mut buffer)
             .await
             .map_err(DnsError::Receive)?;
-        // What is no question gets no answer, as on any open port.
+        // Datagrams that are not DNS questions are dropped.
         let Some(question) = Question::decode(&buffer[..length]) else {
             continue;
         };
         let reply = zone()
             .lookup(&question.name, question.record_type)
             .encode(&question);
-        // Whoever asked may be gone.
+        // The client may be gone.
         socket.send_to(&reply, from).await.ok();
     }
 }

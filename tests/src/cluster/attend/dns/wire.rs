@@ -1,36 +1,36 @@
-//! Questions and answers of DNS as bytes.
+//! Encoding of DNS questions and answers.
 //!
 //! ```text
 //! header: id 2 | flags 2 | questions 2 | answers 2 | authorities 2 | additional 2
 //! question: name | kind 2 | class 2        record: name | kind 2 | class 2 | ttl 4 | length 2 | data
 //! ```
 //!
-//! Numbers are big-endian. A name is a row of labels, each with its length before it, and an empty
-//! one at the end; in an answer two bytes may point to where the name stands already.
+//! Numbers are big-endian. A name is a sequence of length-prefixed labels, ended by an empty label; an answer may
+//! instead point to an earlier name with two bytes.
 
 use std::net::Ipv4Addr;
 
-/// Bytes of a header.
+/// Header size in bytes.
 const HEADER_BYTES: usize = 12;
-/// The name of the question, which always stands behind the header.
+/// Pointer to the name of the question, which directly follows the header.
 const POINTER_TO_QUESTION: [u8; 2] = [0xC0, 0x0C];
-/// The internet, the only class there is.
+/// Class IN.
 const CLASS_INTERNET: u16 = 1;
-/// Nobody may remember an answer for long: pods come and go.
+/// In seconds. Short, because pods come and go.
 const TTL_SECONDS: u32 = 1;
-/// What fits into an answer for whoever does not say otherwise.
+/// Maximum size of a UDP answer without EDNS, in bytes.
 const MAX_REPLY_BYTES: usize = 512;
 
-/// What is asked for.
+/// The record type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordType {
-    /// An IPv4 address.
+    /// A record: an IPv4 address.
     Address,
-    /// A name for an address.
+    /// PTR record: the name of an address.
     Pointer,
-    /// Where a port is served.
+    /// SRV record: host and port of a Service port.
     Service,
-    /// Anything else.
+    /// A type that is not supported.
     Other(u16),
 }
 
@@ -54,22 +54,22 @@ impl RecordType {
     }
 }
 
-/// One question, as a datagram holds it.
+/// A question in a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Chosen by who asks.
+    /// Query ID chosen by the client.
     pub id: u16,
-    /// Lower case, without a dot at the end.
+    /// The name in lower case, without a trailing dot.
     pub name: String,
-    /// What is asked for.
+    /// The record type.
     pub record_type: RecordType,
-    /// The question as it came, to be repeated in the answer.
+    /// The encoded question, repeated in the answer.
     raw: Vec<u8>,
     wants_recursion: bool,
 }
 
 impl Question {
-    /// The question of a datagram; `None` when it is anything else.
+    /// Decodes a datagram; `None` if it is not a question.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let number = |at: usize| {
             Some(u16::from_be_bytes(
@@ -77,7 +77,7 @@ impl Question {
             ))
         };
         let flags = number(2)?;
-        let is_question = flags & 0xF800 == 0; // neither an answer nor another operation
+        let is_question = flags & 0xF800 == 0; // QR bit unset, opcode QUERY
         if !is_question || number(4)? != 1 {
             return None;
         }
@@ -92,7 +92,7 @@ impl Question {
     }
 }
 
-/// A name that stands somewhere without pointing elsewhere, and where it ends.
+/// Decodes a name without compression; returns it and the offset of its end.
 fn decode_name(datagram: &[u8], start: usize) -> Option<(String, usize)> {
     let mut labels = Vec::new();
     let mut at = start;
@@ -111,18 +111,18 @@ fn decode_name(datagram: &[u8], start: usize) -> Option<(String, usize)> {
     }
 }
 
-/// What stands in a record.
+/// The data of a record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordData {
-    /// An address.
+    /// The address of an A record.
     Address(Ipv4Addr),
-    /// A name.
+    /// The name of a PTR record.
     Pointer(String),
-    /// A port, and who serves it.
+    /// The target of an SRV record.
     Service {
-        /// The port.
+        /// Port number.
         port: u16,
-        /// The name of the server.
+        /// Host name of the server.
         target: String,
     },
 }
@@ -149,7 +149,7 @@ impl RecordData {
     }
 }
 
-/// Names of Kubernetes are made of labels of at most 63 bytes.
+/// Labels of Kubernetes names have at most 63 bytes, so the length fits.
 fn encode_name(name: &str) -> Vec<u8> {
     let label = |label: &str| {
         let length = u8::try_from(label.len()).unwrap_or(u8::MAX);
@@ -160,17 +160,17 @@ fn encode_name(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What a zone says to a question.
+/// The answer of a zone to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DnsAnswer {
-    /// These; none when the name has only records of other kinds.
+    /// The matching records; empty if the name has only records of other types.
     Records(Vec<RecordData>),
-    /// There is no such name.
+    /// The name does not exist.
     NxDomain,
 }
 
 impl DnsAnswer {
-    /// The datagram that answers a question.
+    /// Encodes the answer datagram.
     pub fn encode(&self, question: &Question) -> Vec<u8> {
         let records = match self {
             Self::Records(records) => records.as_slice(),
@@ -188,7 +188,7 @@ impl DnsAnswer {
             body.extend(record);
             count += 1;
         }
-        let mut flags = 0x8400; // an answer, by who knows it
+        let mut flags = 0x8400; // QR and AA: an authoritative answer
         flags |= u16::from(question.wants_recursion) * 0x0180;
         flags |= u16::from(is_cut) * 0x0200;
         flags |= u16::from(*self == Self::NxDomain) * 3;

@@ -1,4 +1,4 @@
-//! The names of a cluster, made of its Services and Endpoints.
+//! The DNS zone of a cluster, built from its Services and Endpoints.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Ser
 use super::wire::{DnsAnswer, RecordData, RecordType};
 use crate::cluster::addresses::DOMAIN;
 
-/// Every name with its records.
+/// Records by name.
 #[derive(Debug, Default)]
 pub struct Zone {
     records: BTreeMap<String, Vec<RecordData>>,
 }
 
 impl Zone {
-    /// The zone of these services and the endpoints behind them.
+    /// Builds the zone of Services and their Endpoints.
     pub fn new(services: &[Arc<Service>], endpoints: &[Arc<Endpoints>]) -> Self {
         let mut zone = Self::default();
         for service in services {
@@ -27,7 +27,7 @@ impl Zone {
             );
             match spec.cluster_ip.as_deref() {
                 Some("None") => {
-                    // It exists, also while nobody is behind it.
+                    // A headless Service has a name even without endpoints: NODATA, not NXDOMAIN.
                     zone.records.entry(name.clone()).or_default();
                     let behind = endpoints.iter().filter(|other| {
                         (&other.metadata.name, &other.metadata.namespace)
@@ -44,7 +44,7 @@ impl Zone {
         zone
     }
 
-    /// A service with an address of its own.
+    /// A Service with a cluster IP.
     fn add_service(&mut self, name: &str, address: &str, service: &Service) {
         let Ok(address) = address.parse() else { return };
         self.add(name, RecordData::Address(address));
@@ -59,7 +59,7 @@ impl Zone {
         }
     }
 
-    /// Pods of a headless service: one name for all of them, and one for each.
+    /// Pods of a headless Service: one name for all of them, and one for each.
     fn add_subset(&mut self, service: &str, subset: &EndpointSubset) {
         for endpoint in subset.addresses.iter().flatten() {
             let Ok(address) = endpoint.ip.parse() else {
@@ -95,12 +95,12 @@ impl Zone {
         }
     }
 
-    /// What it says about a name.
+    /// Looks a name up.
     pub fn lookup(&self, name: &str, kind: RecordType) -> DnsAnswer {
         let Some(records) = self.records.get(name) else {
             return DnsAnswer::NxDomain;
         };
-        let wanted = |data: &&RecordData| {
+        let matches_kind = |data: &&RecordData| {
             matches!(
                 (data, kind),
                 (RecordData::Address(_), RecordType::Address)
@@ -108,7 +108,7 @@ impl Zone {
                     | (RecordData::Service { .. }, RecordType::Service)
             )
         };
-        DnsAnswer::Records(records.iter().filter(wanted).cloned().collect())
+        DnsAnswer::Records(records.iter().filter(matches_kind).cloned().collect())
     }
 }
 
@@ -117,7 +117,7 @@ fn service_domain(name: Option<&str>, namespace: Option<&str>) -> String {
     format!("{name}.{namespace}.svc.{DOMAIN}")
 }
 
-/// A pod's host name, or its address with dashes.
+/// The host name of a pod, or its address with dashes.
 fn pod_host(endpoint: &EndpointAddress, address: Ipv4Addr) -> String {
     let named = endpoint.hostname.clone().filter(|name| !name.is_empty());
     named.unwrap_or_else(|| address.to_string().replace('.', "-"))

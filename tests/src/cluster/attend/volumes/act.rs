@@ -1,4 +1,4 @@
-//! Carries one step out.
+//! Executes one step of the volume provisioner.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -18,54 +18,54 @@ use super::size::parse_bytes;
 use crate::cluster::home::ClusterHome;
 use crate::cluster::run::{RunError, run};
 
-/// Pods run as anybody; who owns a volume's root is theirs to change.
+/// Containers run with any user ID, so every user may write to a volume.
 const WORLD_WRITABLE: u32 = 0o777;
 
-/// Why a step failed. It is tried again.
+/// Why a step failed. Failed steps are retried.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeStepError {
-    /// The directory of a volume is not as it should be.
-    #[error("prepare {}", path.display())]
+    /// The directory of a volume could not be created or removed.
+    #[error("failed to prepare volume directory {}", path.display())]
     Directory {
-        /// Which.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// Memory could not be mounted, resized or given back.
-    #[error("mount {}", path.display())]
+    /// A tmpfs could not be mounted, resized or unmounted.
+    #[error("failed to mount, resize or unmount {}", path.display())]
     Mount {
-        /// Where.
+        /// Affected path.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: RunError,
     },
-    /// Whether a volume is in use is unknown.
-    #[error("list PVCs and PersistentVolumes before deleting {volume}")]
+    /// PVCs or PersistentVolumes could not be listed, so it is unknown whether a volume is in use.
+    #[error("failed to list PVCs and PersistentVolumes before deleting {volume}")]
     List {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// Why.
+        /// Underlying error.
         source: Box<kube::Error>,
     },
-    /// The API server refused.
-    #[error("write {what}")]
+    /// The API server rejected a write.
+    #[error("failed to write {what}")]
     Write {
-        /// What to.
+        /// The object.
         what: String,
-        /// Why.
+        /// Underlying error.
         source: Box<kube::Error>,
     },
-    /// The claim is none a volume can be made for.
-    #[error("{what} cannot be served")]
+    /// The PVC lacks a field that a volume needs.
+    #[error("cannot provision a volume for {what}")]
     InvalidPvc {
-        /// The claim, as far as it is known.
+        /// The PVC, as far as it is known.
         what: String,
     },
 }
 
-/// Does it; doing it twice is the same as once.
+/// Executes a step. Idempotent.
 pub(super) async fn apply_step(client: &Client, home: &ClusterHome, step: &VolumeStep) -> Result<(), VolumeStepError> {
     let directory = |volume: &str| home.volumes_dir().join(volume);
     let volumes = Api::<PersistentVolume>::all(client.clone());
@@ -108,7 +108,7 @@ pub(super) async fn apply_step(client: &Client, home: &ClusterHome, step: &Volum
     }
 }
 
-/// Names of the directories of volumes; none where they cannot be listed.
+/// Names of the volume directories; empty if they cannot be listed.
 pub(super) fn list_directories(home: &ClusterHome) -> BTreeSet<String> {
     let entries = fs::read_dir(home.volumes_dir()).into_iter().flatten();
     entries
@@ -116,7 +116,7 @@ pub(super) fn list_directories(home: &ClusterHome) -> BTreeSet<String> {
         .collect()
 }
 
-/// Deletes a `PersistentVolume` if no PVC has its uid, as the API server says now: what was watched may be old.
+/// Deletes a `PersistentVolume` if no PVC has its uid. Reads from the API server, because watched objects may be stale.
 async fn delete_volume(client: &Client, name: &str) -> Result<(), VolumeStepError> {
     let volumes = Api::<PersistentVolume>::all(client.clone());
     let Some(volume) = volumes.get_opt(name).await.map_err(list_error(name))? else {
@@ -132,14 +132,14 @@ async fn delete_volume(client: &Client, name: &str) -> Result<(), VolumeStepErro
     };
     let params = DeleteParams::default().preconditions(only_this_one);
     match volumes.delete(name, &params).await {
-        // Somebody else deleted or changed it, which the next pass looks at.
+        // Deleted or changed meanwhile: the next reconcile decides again.
         Err(error) if has_status_code(&error, 404) || has_status_code(&error, 409) => Ok(()),
         deleted => deleted.map(|_| ()).map_err(write_error(name)),
     }
 }
 
-/// Deletes the bytes of a `PersistentVolume` that is gone. A pod that was deleted by force is gone for the API server while its
-/// processes still run, so the processes are what counts.
+/// Deletes the data of a deleted `PersistentVolume`. The processes of a force-deleted pod may still run although its
+/// object is gone, so mounts of running processes are checked.
 async fn delete_bytes(client: &Client, home: &ClusterHome, name: &str) -> Result<(), VolumeStepError> {
     let volumes = Api::<PersistentVolume>::all(client.clone());
     let found = volumes.get_opt(name).await.map_err(list_error(name))?;
@@ -149,12 +149,12 @@ async fn delete_bytes(client: &Client, home: &ClusterHome, name: &str) -> Result
     }
     let directory = home.volumes_dir().join(name);
     if mounts::is_mounted_elsewhere(&directory) {
-        return Ok(()); // looked at again with the next change, or soon
+        return Ok(()); // retried at the next change or after the retry interval
     }
     remove_directory(&directory).await
 }
 
-/// Every PVC there is, as the API server says now.
+/// All PVCs, read from the API server.
 async fn list_pvcs(client: &Client, volume: &str) -> Result<Vec<PersistentVolumeClaim>, VolumeStepError> {
     let all = Api::<PersistentVolumeClaim>::all(client.clone());
     let all = all.list(&ListParams::default()).await;
@@ -208,7 +208,7 @@ async fn create_volume(
     }
 }
 
-/// The volume, bound to its claim from the beginning.
+/// The `PersistentVolume`, already bound to its PVC.
 fn volume_manifest(
     claim: &PersistentVolumeClaim,
     directory: &Path,
@@ -243,9 +243,9 @@ async fn mount_tmpfs(
         what: directory.display().to_string(),
     })?;
     let options = how.map_or(String::new(), |how| format!("{how},")) + &format!("size={size}");
-    let words = ["-t", "tmpfs", "-o", &options, "mainstay"].map(AsRef::as_ref);
-    let words: Vec<&Path> = words.into_iter().chain([directory]).collect();
-    let mounted = run("mount", &words).await;
+    let arguments = ["-t", "tmpfs", "-o", &options, "mainstay"].map(AsRef::as_ref);
+    let arguments: Vec<&Path> = arguments.into_iter().chain([directory]).collect();
+    let mounted = run("mount", &arguments).await;
     mounted.map_err(|source| VolumeStepError::Mount {
         path: directory.to_owned(),
         source,
@@ -253,7 +253,7 @@ async fn mount_tmpfs(
     Ok(())
 }
 
-/// Gives back what a volume held, whatever part of it is left.
+/// Unmounts and removes a volume directory, however much of it is left.
 async fn remove_directory(directory: &Path) -> Result<(), VolumeStepError> {
     if is_mounted(directory) {
         let unmounted = run("umount", &[directory]).await;

@@ -1,4 +1,4 @@
-//! What has to be done for claims and volumes as they are. Pure.
+//! Decides the steps for observed PVCs and PersistentVolumes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::size::parse_bytes;
 
-/// Who makes volumes, as storage classes name it.
+/// Name of the provisioner in storage classes.
 pub const PROVISIONER: &str = "mainstay.local/volumes";
-/// The class of directories on disk. The default one.
+/// Storage class of directories on disk. The default class.
 pub const DISK_CLASS: &str = "mainstay-disk";
-/// The class of directories in memory, of exactly the size asked for.
+/// Storage class of tmpfs volumes, of exactly the requested size.
 pub const MEMORY_CLASS: &str = "mainstay-memory";
 
-/// Says who made a volume; the controllers of Kubernetes leave its removal to that one.
+/// Annotation with the provisioner of a volume; Kubernetes leaves its deletion to that provisioner.
 pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// How the name of a `PersistentVolume`, and of its directory, begins; the uid of its PVC follows.
+/// Prefix of the name of a `PersistentVolume` and of its directory; the uid of its PVC follows.
 const VOLUME_PREFIX: &str = "pvc-";
 
-/// Where a volume's bytes are.
+/// The medium of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// On disk.
@@ -31,7 +31,7 @@ pub enum Medium {
 }
 
 impl Medium {
-    /// The medium of a storage class; `None` for classes of others.
+    /// The medium of a storage class; `None` for classes of other provisioners.
     pub fn from_class(class: Option<&str>) -> Option<Self> {
         match class {
             Some(DISK_CLASS) => Some(Self::Disk),
@@ -48,50 +48,49 @@ impl Medium {
     }
 }
 
-/// One thing to do.
+/// One step of the provisioner.
 #[derive(Clone, Debug)]
 pub enum VolumeStep {
-    /// A claim gets a volume.
+    /// Creates the volume of a PVC.
     CreateVolume {
-        /// The claim.
+        /// The PVC.
         pvc: Arc<PersistentVolumeClaim>,
-        /// Where its bytes will be.
+        /// Medium of the volume.
         medium: Medium,
-        /// How much it asks for.
+        /// Requested size.
         size: Quantity,
     },
-    /// A volume becomes as large as its claim asks.
+    /// Expands a volume to the size its PVC requests.
     ExpandVolume {
-        /// The volume's name.
+        /// Name of the volume.
         volume: String,
-        /// Where its bytes are.
+        /// Medium of the volume.
         medium: Medium,
-        /// How large.
+        /// New size.
         size: Quantity,
     },
-    /// A claim is told how large its volume is.
+    /// Publishes the size of the volume in the status of its PVC.
     ReportCapacity {
-        /// The claim's namespace.
+        /// Namespace of the PVC.
         namespace: String,
-        /// The claim's name.
+        /// Name of the PVC.
         pvc: String,
-        /// How large.
+        /// New size.
         size: Quantity,
     },
-    /// Deletes a `PersistentVolume` that no PVC uses. Its bytes stay until the API server has deleted the object.
+    /// Deletes a `PersistentVolume` that no PVC uses. Its data stays until the API server has deleted the object.
     DeleteVolume {
-        /// The `PersistentVolume`'s name.
+        /// Name of the `PersistentVolume`.
         volume: String,
     },
-    /// Deletes the bytes of a `PersistentVolume` that the API server has deleted.
+    /// Deletes the data of a `PersistentVolume` that the API server has deleted.
     DeleteBytes {
-        /// The `PersistentVolume`'s name, which its directory has too.
+        /// Name of the `PersistentVolume` and of its directory.
         volume: String,
     },
 }
 
-/// Everything there is to do now. Carrying it out changes claims and volumes, after which there is less.
-/// `directories` are the names of the directories that hold the bytes of volumes.
+/// All steps that are due now. `directories` are the names of the existing volume directories.
 pub fn plan_steps(
     claims: &[Arc<PersistentVolumeClaim>],
     volumes: &[Arc<PersistentVolume>],
@@ -131,7 +130,7 @@ fn is_provisioned_here(volume: &PersistentVolume) -> bool {
     made_by.is_some_and(|by| by == PROVISIONER)
 }
 
-/// The name of the volume of a claim.
+/// The name of the volume of a PVC.
 pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> Option<String> {
     claim
         .metadata
@@ -157,7 +156,7 @@ fn plan_for_pvc(
         return None;
     }
     let Some(volume) = volumes.get(volume_name(claim)?.as_str()) else {
-        // A claim that names a volume had one, or waits for one of somebody else.
+        // A PVC with a volume name had a volume, or is reserved for one of another provisioner.
         let is_new = spec.volume_name.as_deref().unwrap_or_default().is_empty();
         return is_new.then(|| VolumeStep::CreateVolume {
             pvc: claim.clone(),
@@ -181,11 +180,11 @@ fn plan_for_pvc(
             size,
         });
     }
-    let told = claim
+    let reported = claim
         .status
         .as_ref()
         .and_then(|status| status.capacity.as_ref()?.get("storage"));
-    is_larger(told).then_some(())?;
+    is_larger(reported).then_some(())?;
     Some(VolumeStep::ReportCapacity {
         namespace: claim.metadata.namespace.clone()?,
         pvc: claim.metadata.name.clone()?,
@@ -210,7 +209,7 @@ pub(super) fn is_orphaned<'a>(
         .as_ref()
         .and_then(|spec| spec.claim_ref.as_ref()?.uid.as_deref());
     let Some(uid) = uid else {
-        return false; // it is unknown whose it is
+        return false; // its PVC is unknown
     };
     let is_claimed = claims.into_iter().any(|claim| {
         claim.metadata.uid.as_deref() == Some(uid) || volume_name(claim) == volume.metadata.name
@@ -219,7 +218,7 @@ pub(super) fn is_orphaned<'a>(
     is_provisioned_here(volume) && is_released && !is_claimed
 }
 
-/// Whether a directory holds the bytes of no `PersistentVolume`, and of none that a PVC is about to get.
+/// Whether a directory belongs to no `PersistentVolume`, and to none that a PVC is about to get.
 pub(super) fn is_unused_directory<'a>(
     directory: &str,
     claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,

@@ -1,16 +1,15 @@
-//! Volumes for claims: directories of this machine, on its disk or in its memory.
+//! Provisions volumes for PVCs: directories of this machine, on disk or in memory.
 //!
 //! ```text
-//! claims, volumes ─ watch ─► steps (pure) ─► act: directory, mount, PersistentVolume, status of the claim
+//! PVCs, volumes ─ watch ─► steps (pure) ─► act: directory, mount, PersistentVolume, status of the PVC
 //! ```
 //!
-//! **Deleting**: `PersistentVolume` first, bytes second. The API server deletes the object only if it is still the one that was
-//! decided on, and only when no PVC has its uid. The bytes follow when the object is gone and no process has them
-//! mounted. If this program is killed in between, a directory without a `PersistentVolume` is left, which the next
-//! pass deletes.
+//! **Deleting**: first the `PersistentVolume`, then its data. The object is deleted only if it is unchanged since the decision
+//! and no PVC has its uid. The data is deleted when the object is gone and no process has it mounted. If this program is
+//! killed in between, a directory without a `PersistentVolume` is left, which the next reconcile deletes.
 //!
-//! **Holds**: what should be follows from the claims and volumes alone, so a pass can be repeated. A volume on
-//! disk is a plain directory. One in memory has the size it was asked for: it can be full, and it grows.
+//! **Invariants**: the desired state follows from PVCs and volumes alone, so a reconcile can be repeated. A volume on
+//! disk is a plain directory. A volume in memory has exactly the requested size: it can become full and be expanded.
 
 mod act;
 mod decide;
@@ -31,19 +30,19 @@ pub use size::parse_bytes;
 
 use crate::cluster::home::ClusterHome;
 
-/// A step that failed is tried again this much later, if nothing happens before.
+/// Interval after which failed steps are retried if nothing changes.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why claims are not served any more.
+/// Why the provisioner stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProvisionError {
-    /// The watch of claims and volumes ended.
-    #[error("the watch of claims ended")]
+    /// The watch of PVCs and PersistentVolumes ended.
+    #[error("watch of PVCs and PersistentVolumes ended")]
     Watch,
 }
 
-/// Serves claims until something fails.
+/// Provisions volumes until a failure.
 pub(super) async fn run_provisioner(client: Client, home: ClusterHome) -> Result<Infallible, ProvisionError> {
     let (claims, claim_writer) = reflector::store::<PersistentVolumeClaim>();
     let (volumes, volume_writer) = reflector::store::<PersistentVolume>();
@@ -58,7 +57,7 @@ pub(super) async fn run_provisioner(client: Client, home: ClusterHome) -> Result
         .map(|_| ());
     let mut changes = futures::stream::select(watch_claims, watch_volumes).boxed();
     loop {
-        // Whether something changed or time went by is all the same.
+        // A change and the retry interval have the same effect.
         if let Ok(None) = tokio::time::timeout(RETRY_INTERVAL, changes.next()).await {
             return Err(ProvisionError::Watch);
         }

@@ -1,13 +1,12 @@
-//! Which volumes processes of the node have mounted.
+//! Finds the volumes that processes of the node have mounted.
 //!
-//! A container has mounts of its own: the directory of each of its volumes, by device and path within that device. They
-//! end with the last process of the container.
+//! A container has its own mount namespace with the directory of each of its volumes, identified by device and path
+//! within the device. The mounts end with the last process of the container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Whether a process in another mount namespace has the directory, or a part of it, mounted. Where that cannot be read it counts
-/// as used.
+/// Whether a process in another mount namespace has the directory, or a part of it, mounted. `true` if that cannot be read.
 pub(super) fn is_mounted_elsewhere(directory: &Path) -> bool {
     let own = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let Some(bytes) = DevicePath::resolve(directory, &own) else {
@@ -22,7 +21,7 @@ pub(super) fn is_mounted_elsewhere(directory: &Path) -> bool {
         .filter(|process| is_process_dir(process))
         .filter(|process| mount_namespace(process).is_some_and(|there| Some(there) != here))
         .any(|process| {
-            // One that has ended meanwhile mounts nothing.
+            // A process that has ended meanwhile has nothing mounted.
             let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
             bytes.is_mounted(&mounts)
         })
@@ -38,7 +37,7 @@ fn mount_namespace(process: &Path) -> Option<PathBuf> {
     fs::read_link(process.join("ns/mnt")).ok()
 }
 
-/// Where bytes are, whatever the path they are seen at.
+/// Identifies a directory independently of where it is mounted.
 #[derive(Debug, PartialEq, Eq)]
 struct DevicePath {
     device: String,
@@ -46,7 +45,7 @@ struct DevicePath {
 }
 
 impl DevicePath {
-    /// Of a directory, with the mounts of the namespace it is named in.
+    /// Resolves a directory with the mounts of its namespace.
     fn resolve(directory: &Path, mounts: &str) -> Option<Self> {
         let around = mounts.lines().filter_map(MountEntry::parse);
         let around = around.filter(|mount| directory.starts_with(mount.mount_point));

@@ -1,4 +1,4 @@
-//! How many bytes a quantity of storage is.
+//! Parses quantities of storage.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -16,7 +16,7 @@ const UNITS: [(&str, u64); 11] = [
     ("", 1),
 ];
 
-/// Bytes of a whole number with a unit, which is how storage is asked for; `None` for other quantities.
+/// Bytes of a whole number with a unit; `None` for other forms of quantities.
 pub fn parse_bytes(quantity: &Quantity) -> Option<u64> {
     UNITS.iter().find_map(|(unit, factor)| {
         let number: u64 = quantity.0.strip_suffix(unit)?.parse().ok()?;

@@ -28,7 +28,7 @@ fn container_status(name: &str, ready: bool, state: &Value) -> Value {
 #[test]
 fn the_status_of_an_etcd_is_told_in_lines() {
     let time = "2026-01-02T03:04:05Z";
-    let told = format_etcd(&from_json(json!({
+    let text = format_etcd(&from_json(json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
         "kind": "Etcd",
         "metadata": {"name": "main", "generation": 2},
@@ -50,12 +50,12 @@ fn the_status_of_an_etcd_is_told_in_lines() {
             }],
         },
     })));
-    let lines: Vec<&str> = told.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines,
         [
-            "Etcd main: 3 replicas wanted, 2 ready",
-            "  the status is of an earlier spec",
+            "Etcd main: 3 replicas desired, 2 ready",
+            "  status is outdated: observedGeneration is older than the spec",
             "  operation: Processing: waiting for main-2",
             "  Ready=True (Quorate): 2 of 3 answer",
             "  member main-0: Leader, Ready (Serves)",
@@ -72,8 +72,8 @@ fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
     );
     let etcd = container_status("etcd", true, &json!({"running": {}}));
     let pod = member_pod(&json!({"phase": "Running", "containerStatuses": [etcd, crashing]}));
-    let told = format_pods(&[pod], now());
-    let lines: Vec<&str> = told.lines().collect();
+    let text = format_pods(&[pod], now());
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines,
         [
@@ -117,8 +117,8 @@ fn the_newest_events_are_told_and_the_newest_is_last() {
         }))
     };
     let all: Vec<Event> = (0..30).rev().map(|second| event(second, 2)).collect();
-    let told = format_events(&all, now());
-    let lines: Vec<&str> = told.lines().collect();
+    let text = format_events(&all, now());
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), MAX_EVENTS);
     let newest = "    31s ago  Warning  Pod/main-29  BackOff: again (x2)";
     assert_eq!(lines.last(), Some(&newest));

@@ -1,4 +1,4 @@
-//! Something all tests share is taken away. Tests of the cluster run one after the other.
+//! Stops a component that all tests share. Tests of the cluster run one after the other.
 
 mod soak;
 
@@ -24,26 +24,26 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
         let node = stage.local_node();
         let mut timeline = Timeline::start(
             "the API server",
-            "it and the controllers are killed while members are added",
+            "the API server and the controllers are killed while members are added",
         );
-        // First the controllers: one that leads ends by itself when it cannot renew its Lease.
+        // First the controllers: a leader that cannot renew its Lease exits by itself.
         let killed = controller_uids(stage).await.into_iter();
         let killed = killed.filter(|pod| node.kill_program("mainstay-controller", pod).is_ok());
-        assert_ne!(killed.count(), 0, "a controller was there to be killed");
+        assert_ne!(killed.count(), 0, "no controller was killed");
         node.stop(ClusterComponent::ApiServer).await.unwrap();
         assert!(etcd.get().await.is_err());
         let stored = async || first[0].sidecar_status().await?["lastDelta"]["lastRevision"].as_i64();
-        let then = eventually("a delta", stored).await.unwrap();
+        let then = eventually("a delta snapshot", stored).await.unwrap();
         load.wait_for_writes(100).await.unwrap();
         let later = async || stored().await.filter(|now| *now > then);
-        eventually("a later delta, without the API server", later)
+        eventually("a later delta snapshot, without the API server", later)
             .await
             .unwrap();
-        timeline.record_event("what was written since is in the backup");
+        timeline.record_event("writes since the fault are in the backup");
         node.start(ClusterComponent::ApiServer).await.unwrap();
         let back = async || etcd.get().await.ok();
-        eventually("the API server", back).await.unwrap();
-        timeline.record_event("it is back");
+        eventually("the API server to respond", back).await.unwrap();
+        timeline.record_event("the API server is back");
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         timeline.record_event("all members are ready");

@@ -1,4 +1,4 @@
-//! Wires between members are cut.
+//! Network partitions between members.
 
 use std::net::Ipv4Addr;
 
@@ -32,22 +32,22 @@ async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_ne
         let load = etcd.start_load().await.unwrap();
         load.wait_for_writes(50).await.unwrap();
 
-        let mut timeline = Timeline::start("the leader is cut off", "no packet passes to others");
+        let mut timeline = Timeline::start("the leader is cut off", "all packets to other members are dropped");
         let cut = stage.local_node().cut_network(&[leader.address], &rest).await.unwrap();
         let new = async || members[0].leader_id().await.filter(|&new| new != old);
         eventually("another leader", new).await.unwrap();
-        timeline.record_event("another member leads");
+        timeline.record_event("another member is the leader");
         kill_controllers(stage).await;
         load.wait_for_writes(100).await.unwrap();
         let now = read_key_space(&members).await.unwrap();
         etcd.wait_until_backed_up(now.revision).await.unwrap();
-        timeline.record_event("what was written since is in the backup");
+        timeline.record_event("writes since the fault are in the backup");
         cut.heal().await.unwrap();
         let follows = async || {
             let leads = members[0].leader_id().await?;
             (leader.leader_id().await? == leads).then_some(())
         };
-        eventually("the old leader follows", follows).await.unwrap();
+        eventually("the old leader to follow the new one", follows).await.unwrap();
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();

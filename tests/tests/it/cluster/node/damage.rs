@@ -1,4 +1,4 @@
-//! Bytes on a volume are not what etcd wrote.
+//! Damaged files on a volume.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,7 +12,7 @@ use super::super::stage::{assert_no_write_lost, assert_resumed, start_backed_up_
 
 const PAGE: u64 = 4096;
 
-/// Overwrites a part of a file, as a bad disk would.
+/// Overwrites a part of a file, as a faulty disk would.
 fn damage(file: &Path, from: u64, length: u64) {
     let mut file = File::options().write(true).open(file).unwrap();
     file.seek(SeekFrom::Start(from)).unwrap();
@@ -21,7 +21,7 @@ fn damage(file: &Path, from: u64, length: u64) {
     file.sync_all().unwrap();
 }
 
-/// Overwrites a record in the middle of the first segment of a log.
+/// Overwrites a record in the middle of the first WAL segment.
 pub(super) fn damage_log(data_dir: &Path) {
     let logs = fs::read_dir(data_dir.join("member/wal")).unwrap();
     let logs = logs.map(|entry| entry.unwrap().path());
@@ -29,7 +29,7 @@ pub(super) fn damage_log(data_dir: &Path) {
     damage(&logs.min().unwrap(), 2 * PAGE, 1000);
 }
 
-/// Overwrites all pages of a database but its two headers.
+/// Overwrites all pages of a database except its two meta pages.
 pub(super) fn damage_database(data_dir: &Path) {
     let database = data_dir.join("member/snap/db");
     let length = fs::metadata(&database).unwrap().len();
@@ -48,7 +48,7 @@ async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_mea
         let data = stage.member_data_dir(&etcd, bad).await;
 
         let away = AbsenceWatch::start(stage, &etcd).await;
-        let mut timeline = Timeline::start("one database of three", "its pages are overwritten");
+        let mut timeline = Timeline::start("one database of three", "the pages of the database are overwritten");
         damage_database(&data);
         etcd.kill_pod(bad).await.unwrap();
         let is_another = |member: &_| *member != *bad;
@@ -73,17 +73,17 @@ async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
         let load = start_backed_up_load(&etcd).await;
         let data = stage.member_data_dir(&etcd, &members[0]).await;
 
-        let mut timeline = Timeline::start("the only log", "a record in its middle is overwritten");
+        let mut timeline = Timeline::start("the only log", "a record in the middle of the WAL is overwritten");
         damage_log(&data);
         etcd.kill_pod(&members[0]).await.unwrap();
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (1, is_new)).await;
-        timeline.record_event("the member is ready, with all its keys");
+        timeline.record_event("the member is ready with all keys");
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
         let left = fs::read_dir(data.parent().unwrap()).unwrap();
         let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let aside = names.filter(|name| name.starts_with("new.etcd.before-"));
-        assert_eq!(aside.count(), 1, "what was damaged is kept");
+        assert_eq!(aside.count(), 1, "the damaged data directory must be kept");
     })
     .await;
 }

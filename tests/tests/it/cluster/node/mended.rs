@@ -1,4 +1,4 @@
-//! A full volume grows though the controllers are killed meanwhile. Damage, with controllers killed: `soak`.
+//! A full volume is expanded although controllers are killed meanwhile. Damage with controllers killed: `soak`.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,13 +13,13 @@ use serde_json::json;
 use super::super::midway::kill_controllers;
 use super::super::stage::{assert_no_write_lost, with_local_namespace};
 
-/// Waits until the Etcd says that not every member is ready.
+/// Waits until the Etcd reports that not all members are ready.
 async fn wait_until_not_ready(etcd: &ManagedEtcd) {
     let is_told = async || {
-        let told = find_condition(&etcd.get().await.ok()?, &ConditionType::AllMembersReady)?;
-        (told.status != ConditionStatus::True).then_some(())
+        let reported = find_condition(&etcd.get().await.ok()?, &ConditionType::AllMembersReady)?;
+        (reported.status != ConditionStatus::True).then_some(())
     };
-    let what = "a member that is told not to be ready";
+    let what = "condition AllMembersReady to become false";
     eventually(what, is_told).await.unwrap();
 }
 
@@ -35,10 +35,10 @@ async fn controllers_that_are_killed_still_mend_a_full_volume() {
         let mut filler = File::create(data.with_file_name("filler")).unwrap();
         let noise = vec![0xa5; 1 << 20];
 
-        let mut timeline = Timeline::start("one full volume of three", "there is no room left");
+        let mut timeline = Timeline::start("one full volume of three", "the volume is full");
         while filler.write_all(&noise).is_ok() {}
         wait_until_not_ready(&etcd).await;
-        timeline.record_event("the Etcd says that a member is not ready; a larger volume is asked for");
+        timeline.record_event("the Etcd reports that a member is not ready; a larger volume is requested");
         load.wait_for_writes(100).await.unwrap();
         etcd.patch_spec(json!({"storageCapacity": "1Gi"}))
             .await

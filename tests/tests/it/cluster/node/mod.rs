@@ -1,5 +1,5 @@
-//! What needs a hand on the node: components that stop, wires that are cut, bytes of volumes, programs that are killed. These
-//! run on the machine's own cluster only; `cluster filter` leaves them out on one of somebody else.
+//! Tests that need access to the node: they stop components, drop packets, damage volumes and kill processes. They run
+//! only on the cluster of this machine; `cluster filter` skips them on an external one.
 
 mod alone;
 mod cut;

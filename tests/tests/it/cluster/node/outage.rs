@@ -1,4 +1,4 @@
-//! The backup store is away.
+//! Outages of the backup store.
 
 use mainstay_crds::{ConditionStatus, ConditionType};
 use mainstay_tests::cluster::managed::{ManagedEtcd, find_condition};
@@ -9,16 +9,16 @@ use mainstay_tests::cluster::{ClusterComponent, eventually};
 use super::super::midway::replace_controllers;
 use super::super::stage::{TestNamespace, assert_no_write_lost, assert_recovered, with_local_namespace, write_and_back_up};
 
-/// How a store is away.
+/// The kind of outage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoreOutage {
-    /// No packet of the member reaches it, until the backup is reported to be late.
+    /// Packets of the member to the store are dropped until the backup is reported as late.
     Unreachable,
-    /// It is stopped, until the backup is reported to have failed.
+    /// The store is stopped until the backup is reported as failed.
     Stopped,
 }
 
-/// Waits until the Etcd reports that its backup is late, or even that it has failed.
+/// Waits until the Etcd reports its backup as late, or as failed if the store is stopped.
 async fn wait_until_late(etcd: &ManagedEtcd, away: StoreOutage) {
     let is_told = async || {
         let told = find_condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
@@ -28,19 +28,19 @@ async fn wait_until_late(etcd: &ManagedEtcd, away: StoreOutage) {
         };
         is_told.then_some(())
     };
-    eventually("a backup that is reported to be late", is_told)
+    eventually("the backup to be reported as late", is_told)
         .await
         .unwrap();
 }
 
-/// Takes the store away until that is reported and controllers have been replaced; then it comes back.
+/// Makes the store unavailable until that is reported and controllers have been replaced; then restores it.
 pub(super) async fn run_store_outage(stage: &TestNamespace, away: StoreOutage) {
     let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
     let members = etcd.wait_for_members(1).await.unwrap();
     etcd.wait_until_settled().await.unwrap();
     write_and_back_up(&etcd, &members).await;
     let load = etcd.start_load().await.unwrap();
-    let mut timeline = Timeline::start("the backup store", "it is away");
+    let mut timeline = Timeline::start("the backup store", "the store is unavailable");
     let node = stage.local_node();
     let cut = match away {
         StoreOutage::Unreachable => Some(node.stall_uploads(members[0].address, 0).await.unwrap()),
@@ -50,7 +50,7 @@ pub(super) async fn run_store_outage(stage: &TestNamespace, away: StoreOutage) {
         }
     };
     wait_until_late(&etcd, away).await;
-    timeline.record_event("the Etcd says that its backup is late");
+    timeline.record_event("the Etcd reports its backup as late");
     replace_controllers(stage).await;
     wait_until_late(&etcd, away).await;
     match cut {
@@ -69,7 +69,7 @@ pub(super) async fn run_store_outage(stage: &TestNamespace, away: StoreOutage) {
         let told = find_condition(&etcd.get().await.ok()?, &ConditionType::BackupReady)?;
         (told.status == ConditionStatus::True).then_some(())
     };
-    let what = "a backup that is reported to be as recent as scheduled";
+    let what = "condition BackupReady to become true";
     eventually(what, is_ready).await.unwrap();
 
     etcd.delete_volume(&members[0]).await.unwrap();

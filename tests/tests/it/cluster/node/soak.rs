@@ -1,4 +1,4 @@
-//! What `make soak` runs of this: at more moments, for longer, and with controllers killed meanwhile.
+//! Variants for `make soak`: at more moments, for longer, and with controllers killed meanwhile.
 
 use std::slice;
 

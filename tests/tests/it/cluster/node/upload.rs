@@ -1,4 +1,4 @@
-//! A sidecar dies while it writes.
+//! A sidecar is killed during an upload.
 
 use std::pin::pin;
 
@@ -12,15 +12,15 @@ use super::super::stage::{TestNamespace, assert_recovered, with_local_namespace,
 
 /// When a sidecar is killed.
 pub(super) struct KillPoint {
-    /// A name for the task that asks for the snapshot.
+    /// Name of the snapshot task.
     pub(super) name: &'static str,
-    /// So many bytes of the upload have passed.
+    /// Bytes of the upload that pass before.
     pub(super) after_bytes: u64,
     /// Whether controllers are killed as well.
     pub(super) with_controllers: bool,
 }
 
-/// Kills a sidecar in the middle of an upload, at each of the moments, and proves that the backup is whole.
+/// Kills a sidecar during an upload, at each of the moments, and verifies the backup.
 pub(super) async fn kill_while_uploading(stage: &TestNamespace, moments: &[KillPoint]) {
     let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
     let members = etcd.wait_for_members(1).await.unwrap();
@@ -33,7 +33,7 @@ pub(super) async fn kill_while_uploading(stage: &TestNamespace, moments: &[KillP
     }
     for moment in moments {
         etcd.wait_until_settled().await.unwrap();
-        // Deltas are stored first, so that what passes is the full snapshot.
+        // Deltas are stored first, so that the bytes that pass are those of the full snapshot.
         write_and_back_up(&etcd, &members).await;
         let of = members[0].address;
         let stall = stage.local_node().stall_uploads(of, moment.after_bytes).await.unwrap();
@@ -45,8 +45,8 @@ pub(super) async fn kill_while_uploading(stage: &TestNamespace, moments: &[KillP
             (is_under_way && stall.has_dropped_packets().await.ok()?).then_some(())
         };
         tokio::select! {
-            ended = &mut asked => panic!("{}: it ended though it hangs: {ended:?}", moment.name),
-            hangs = eventually("an upload that hangs in its middle", hangs) => hangs.unwrap(),
+            ended = &mut asked => panic!("{}: the task ended although the upload hangs: {ended:?}", moment.name),
+            hangs = eventually("the upload to hang", hangs) => hangs.unwrap(),
         }
         stage
             .local_node()
@@ -56,7 +56,7 @@ pub(super) async fn kill_while_uploading(stage: &TestNamespace, moments: &[KillP
             kill_controllers(stage).await;
         }
         stall.heal().await.unwrap();
-        let (ended, _) = asked.await.unwrap(); // the next sidecar was asked again, or it was not
+        let (ended, _) = asked.await.unwrap(); // either outcome is fine: the next sidecar may or may not have been asked again
         assert!(matches!(ended, TaskState::Succeeded | TaskState::Failed));
     }
     let before = write_and_back_up(&etcd, &members).await;

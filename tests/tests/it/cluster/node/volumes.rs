@@ -1,4 +1,4 @@
-//! Volumes of the cluster are shared, fill up and grow, which the disasters to come rely on.
+//! Volumes of the test cluster can be shared, become full and be expanded; the disaster tests rely on this.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
             .unwrap();
         let pods = stage.api::<Pod>();
         let away = ListParams::default().labels(SELECTOR);
-        eventually("the member is away", async || {
+        eventually("the member to be deleted", async || {
             pods.list(&away).await.ok()?.items.is_empty().then_some(())
         })
         .await
@@ -83,7 +83,7 @@ async fn a_volume_can_be_full_and_grows_with_its_claim() {
 
         stage.apply::<PersistentVolumeClaim>(&claim("32Mi")).await;
         let claims = stage.api::<PersistentVolumeClaim>();
-        eventually("the claim is told that it has grown", async || {
+        eventually("the PVC to report its new size", async || {
             let capacity = claims.get("data").await.ok()?.status?.capacity?;
             (capacity["storage"].0 == "32Mi").then_some(())
         })

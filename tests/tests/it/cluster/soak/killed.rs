@@ -1,4 +1,4 @@
-//! Controllers are killed in the middle of more, and more often.
+//! Controllers are killed during more operations, and more often.
 
 use std::slice;
 
@@ -76,7 +76,7 @@ async fn controllers_that_are_killed_in_the_middle_still_roll_replace_start_and_
 
         etcd.patch_spec(json!({"replicas": 1})).await.unwrap();
         let fewer = async || (etcd.list_pods().await.ok()?.len() < 3).then_some(());
-        eventually("fewer pods", fewer).await.unwrap();
+        eventually("a pod to be removed", fewer).await.unwrap();
         kill_controllers(stage).await;
         etcd.wait_until_settled().await.unwrap();
         let remaining = etcd.wait_for_members(1).await.unwrap();
@@ -96,7 +96,7 @@ async fn controllers_that_are_killed_while_they_go_back_to_a_revision_still_do()
         let everything = DeleteOptions::new().with_all_keys();
         client.delete("", Some(everything)).await.unwrap();
         let task = json!({"restore": {"toRevision": before.revision.0}});
-        let jobs = JobWatch::start(stage).await; // which does not know the Jobs of before
+        let jobs = JobWatch::start(stage).await; // a new watch, which does not include earlier Jobs
         let killed = jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX);
         let (ended, ()) = tokio::join!(etcd.run_ops_task("undo", task), killed);
         let (state, said) = ended.unwrap();

@@ -1,5 +1,5 @@
-//! What `make soak` runs: the claims of `make test` again, at more moments, with more members, or for longer. What needs a hand
-//! on the node: `node::soak`.
+//! Tests of `make soak`: the claims of `make test` at more moments, with more members, or for longer. With access to the
+//! node: `node::soak`.
 
 mod killed;
 mod recoveries;

@@ -1,4 +1,4 @@
-//! Recoveries without a disturbance, which measure how long each takes. With the controllers killed meanwhile: `killed`.
+//! Measures the times of undisturbed recoveries. With controllers killed meanwhile: `killed`.
 
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
@@ -12,11 +12,11 @@ async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {
         let members = etcd.wait_for_members(1).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         let load = start_backed_up_load(&etcd).await;
-        let mut timeline = Timeline::start("the only volume", "pod and volume are gone");
+        let mut timeline = Timeline::start("the only volume", "pod and volume are deleted");
         etcd.delete_volume(&members[0]).await.unwrap();
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (1, is_new)).await;
-        timeline.record_event("the member is ready, with all its keys");
+        timeline.record_event("the member is ready with all keys");
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     })
     .await;
@@ -29,15 +29,15 @@ async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approve
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         let load = start_backed_up_load(&etcd).await;
-        let mut timeline = Timeline::start("three volumes of three", "pods and volumes are gone");
+        let mut timeline = Timeline::start("three volumes of three", "all pods and volumes are deleted");
         for member in &members {
             etcd.delete_volume(member).await.unwrap();
         }
         etcd.approve_recovery().await.unwrap();
-        timeline.record_event("the loss is proven, a person approves");
+        timeline.record_event("the loss is confirmed, a user approves the recovery");
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
-        timeline.record_event("all members are ready, with all their keys");
+        timeline.record_event("all members are ready with all keys");
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     })
     .await;
@@ -52,13 +52,13 @@ async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_t
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         let load = start_backed_up_load(&etcd).await;
-        let mut timeline = Timeline::start("two volumes of three", "two pods and their volumes");
+        let mut timeline = Timeline::start("two volumes of three", "two pods and their volumes are deleted");
         for member in &members[1..] {
             etcd.delete_volume(member).await.unwrap();
         }
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
-        timeline.record_event("all members are ready, with all their keys");
+        timeline.record_event("all members are ready with all keys");
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
     })
     .await;

@@ -1,4 +1,4 @@
-//! Variants of what one test claims already.
+//! Variants of other tests.
 
 use super::super::encryption::check_all_combinations;
 use super::super::lifecycle::{KillSchedule, hibernate_and_wake};
@@ -12,7 +12,7 @@ async fn three_members_serve_and_are_backed_up_whichever_of_their_connections_ar
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_sleeps_and_wakes_though_controllers_are_killed_at_every_step() {
-    with_namespace("sleep", async |stage| {
+    with_namespace("hibernate", async |stage| {
         hibernate_and_wake(stage, KillSchedule::EveryStep).await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! What can break, and how it is mended.
+//! The faults and their repair.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::super::SidecarHarness;
 
 const FAULT_TIMEOUT: Duration = Duration::from_secs(3);
-/// What the store may do, besides working.
+/// Failure modes of the store.
 const STORE_FAULTS: [ProxyMode; 5] = [
     ProxyMode::Closed,
     ProxyMode::RespondWith(500),
@@ -21,7 +21,7 @@ const STORE_FAULTS: [ProxyMode; 5] = [
     ProxyMode::Slow(50_000),
 ];
 
-/// Something that goes wrong, or an operator does.
+/// A fault, or an action of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChaosFault {
     MemberKilled(usize),
@@ -31,7 +31,7 @@ pub(super) enum ChaosFault {
     SidecarKilled(usize),
     SidecarStopped(usize),
     Store(ProxyMode),
-    /// Keeps so many revisions.
+    /// Compacts etcd and keeps this many revisions.
     Compaction(i64),
     Defragmentation(usize),
     FullRequested,
@@ -54,7 +54,7 @@ impl ChaosFault {
         }
     }
 
-    /// A process that is gone cannot be paused, nor ended twice.
+    /// Two faults of the same process conflict: a killed process cannot be paused or killed again.
     pub(super) fn conflicts_with(&self, other: &Self) -> bool {
         match (self.process_index(), other.process_index()) {
             (Some(one), Some(another)) => one == another,
@@ -62,7 +62,7 @@ impl ChaosFault {
         }
     }
 
-    /// Members first, then sidecars.
+    /// Index of the process: members first, then sidecars.
     fn process_index(&self) -> Option<usize> {
         match self {
             Self::MemberKilled(member)
@@ -102,7 +102,7 @@ impl ChaosFault {
     }
 }
 
-/// Whether it works does not matter: another fault may stand in its way.
+/// Failures are ignored: another fault may prevent the operation.
 async fn move_leader(cluster: &EtcdCluster) {
     let moved = async {
         let leader = cluster.find_leader().await?;

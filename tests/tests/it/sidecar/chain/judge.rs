@@ -1,4 +1,4 @@
-//! What the bucket gives back, against what etcd had.
+//! Compares what the bucket restores with what etcd had.
 
 use mainstay_ids::Revision;
 use mainstay_testkit::{EtcdServer, SidecarProcess};
@@ -8,7 +8,7 @@ use super::super::{AckedWrites, SidecarHarness};
 use super::samples::{HashSample, HashSamples};
 use crate::support::start_etcd_on;
 
-/// All claims, with so many of the samples.
+/// Checks all claims, with a number of the samples.
 pub(super) async fn check_everything(
     stage: &SidecarHarness,
     acks: &AckedWrites,
@@ -19,11 +19,11 @@ pub(super) async fn check_everything(
     let reached = stage.assert_restores(context).await;
     assert!(
         reached >= stored,
-        "{context}: {stored} was stored, {reached} comes back"
+        "{context}: revision {stored} was stored, but only {reached} is restorable"
     );
     assert!(
         reached >= acks.newest_revision(),
-        "{context}: everything acknowledged is stored"
+        "{context}: acknowledged writes are not stored"
     );
     assert_acks_restored(stage, acks, reached, context).await;
 
@@ -53,8 +53,8 @@ async fn assert_acks_restored(stage: &SidecarHarness, acks: &AckedWrites, reache
     acks.assert_present(&etcd.all_keys().await, reached, context);
 }
 
-/// Compares hashes. `false` when the restored history begins behind the compaction the sample was taken with: then
-/// the two hashes are about different things.
+/// Compares hashes. Returns `false` if the restored history starts after the compaction of the sample: then the hashes are
+/// not comparable.
 async fn matches_sample(stage: &SidecarHarness, sample: &HashSample, context: &str) -> bool {
     let directory = TempDir::new().unwrap();
     let etcd = restore_and_start(stage, sample.revision, &directory).await;
@@ -76,21 +76,21 @@ async fn matches_sample(stage: &SidecarHarness, sample: &HashSample, context: &s
     true
 }
 
-/// Every revision of a hole between two ranges is one a sidecar has told of.
+/// Every missing revision between two ranges is logged by a sidecar.
 fn assert_gaps_logged(stage: &SidecarHarness, ranges: &[(Revision, Revision)], context: &str) {
     let logs = stage.sidecars.iter().map(SidecarProcess::read_log);
-    let told: Vec<(Revision, Revision)> = logs.flat_map(|log| parse_gaps(&log)).collect();
+    let logged: Vec<(Revision, Revision)> = logs.flat_map(|log| parse_gaps(&log)).collect();
     for pair in ranges.windows(2) {
         let hole = (pair[0].1.next(), pair[1].0.previous());
-        let untold = first_unlogged(hole, &told);
+        let unlogged = first_unlogged(hole, &logged);
         assert_eq!(
-            untold, None,
-            "{context}: in {hole:?}, told is only of {told:?}"
+            unlogged, None,
+            "{context}: gap {hole:?} is not fully logged, only {logged:?}"
         );
     }
 }
 
-/// The first revision of a hole that is in no gap.
+/// The first revision of a hole that is in no logged gap.
 fn first_unlogged(hole: (Revision, Revision), gaps: &[(Revision, Revision)]) -> Option<Revision> {
     let mut revision = hole.0;
     while revision <= hole.1 {
@@ -103,7 +103,7 @@ fn first_unlogged(hole: (Revision, Revision), gaps: &[(Revision, Revision)]) -> 
     None
 }
 
-/// What a log tells of: `revisions 5 to 9 are missing`.
+/// The gaps in a log, from lines such as `revisions 5 to 9 are missing: …`.
 fn parse_gaps(log: &str) -> Vec<(Revision, Revision)> {
     let lines = log.lines().filter(|line| line.contains(" are missing: "));
     let gap = |line: &str| {
@@ -117,8 +117,8 @@ fn parse_gaps(log: &str) -> Vec<(Revision, Revision)> {
 
 #[test]
 fn gaps_are_found_in_a_log() {
-    let log = "INFO backups begin revision=4\n\
-               ERROR revisions 5 to 9 are missing: the watch skipped them; a full snapshot is taken revision=5\n";
+    let log = "INFO backups started revision=4\n\
+               ERROR revisions 5 to 9 are missing: the watch skipped them; full snapshot required revision=5\n";
     assert_eq!(parse_gaps(log), [(Revision(5), Revision(9))]);
 }
 

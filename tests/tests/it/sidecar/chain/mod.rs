@@ -1,17 +1,16 @@
-//! The long test: everything that can break breaks, at random, for as long as one likes; then the bucket must give
-//! back what etcd had.
+//! Injects random faults for a configurable time; then the bucket must restore what etcd had.
 //!
 //! ```text
-//! Writer ─► etcd ◄─ faults (members, sidecars, wires, store) ◄─ seed
+//! Writer ─► etcd ◄─ faults (members, sidecars, network, store) ◄─ seed
 //!            │ sampled: hash at a revision
 //!            ▼
 //! sidecars ─► S3 ─► restore at sampled revisions ── the same hash?
 //!                └► restore the end ── every acknowledged write?
-//!                └► holes ── each named in a log?
+//!                └► gaps ── each in a log?
 //! ```
 //!
-//! `make test` has each kind of fault once. `soak` goes on for `MAINSTAY_CHAIN_MINUTES` (2); `MAINSTAY_CHAIN_SEED` repeats a
-//! run as far as timing allows.
+//! `make test` injects each kind of fault once. `soak` runs for `MAINSTAY_CHAIN_MINUTES` (default 2); `MAINSTAY_CHAIN_SEED`
+//! repeats a run as far as timing allows.
 
 mod faults;
 mod judge;
@@ -36,7 +35,7 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(15);
 /// A full snapshot every minute, so that short runs have several.
 const CHAOS_FLAGS: [(&str, &str); 2] = [("schedule", "* * * * *"), SHORT_RETRY_TIMEOUT];
 
-/// What breaks at once.
+/// The faults injected at the same time.
 type FaultRound = (ChaosFault, Option<ChaosFault>);
 
 /// Every kind of fault once, alone and in pairs.
@@ -65,7 +64,7 @@ async fn each_kind_of_fault_leaves_a_bucket_that_gives_back_what_etcd_had() {
 mod soak {
     use super::*;
 
-    /// Restores that are tried; each starts a server.
+    /// Number of restores; each starts a server.
     const RESTORE_COUNT: usize = 8;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +78,7 @@ mod soak {
         run_fault_rounds(seed, rounds, RESTORE_COUNT).await;
     }
 
-    /// Faults without an end.
+    /// An endless sequence of random faults.
     fn random_rounds(seed: u64) -> impl Iterator<Item = FaultRound> {
         let mut random = StdRng::seed_from_u64(seed);
         std::iter::repeat_with(move || {
@@ -122,7 +121,7 @@ async fn run_fault_rounds(seed: u64, rounds: impl Iterator<Item = FaultRound>, r
     judge::check_everything(&stage, &acks, tried, &format!("seed {seed}")).await;
 }
 
-/// One or two faults at a time, and a whole cluster afterwards.
+/// Injects one or two faults, then repairs the cluster.
 async fn inject_and_heal(stage: &mut SidecarHarness, gate: &FaultProxy, round: FaultRound, random: &mut StdRng) {
     let (first, second) = round;
     first.inject(stage, gate).await;

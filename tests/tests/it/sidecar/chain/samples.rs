@@ -1,4 +1,4 @@
-//! What the live cluster said of itself along the way.
+//! Samples of the live cluster during the run.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Hashes of the whole history at revisions, taken before they were compacted.
+/// HashKV at several revisions, taken before they were compacted.
 #[derive(Debug, Default)]
 pub(super) struct HashSamples(Vec<HashSample>);
 
@@ -19,7 +19,7 @@ pub(super) struct HashSample {
 }
 
 impl HashSamples {
-    /// Asks a member that a quorum agrees with; takes nothing when none answers.
+    /// Samples a member that has a quorum; takes no sample if none responds.
     pub(super) async fn record(&mut self, cluster: &EtcdCluster) {
         let asked = async {
             let leader = cluster.find_leader().await?;
@@ -42,7 +42,7 @@ impl HashSamples {
         self.0.len()
     }
 
-    /// Those inside these ranges, evenly over time, at most so many.
+    /// At most `most` samples inside the ranges, evenly distributed over time.
     pub(super) fn select_within(&self, ranges: &[(Revision, Revision)], most: usize) -> Vec<HashSample> {
         let is_inside = |sample: &&HashSample| {
             let mut ranges = ranges.iter();

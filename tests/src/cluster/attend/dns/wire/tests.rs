@@ -1,6 +1,6 @@
 use super::*;
 
-/// `A? Etcd-0.main.svc`, recursion desired, as a resolver sends it, with an EDNS record behind.
+/// `A? Etcd-0.main.svc`, recursion desired, as a resolver sends it, followed by an EDNS record.
 fn question_datagram() -> Vec<u8> {
     let mut bytes = vec![0x12, 0x34, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 1];
     bytes.extend(b"\x06Etcd-0\x04main\x03svc\x00\x00\x01\x00\x01");

@@ -14,7 +14,7 @@ fn pvc(differs: Value) -> Arc<PersistentVolumeClaim> {
     Arc::new(serde_json::from_value(claim).unwrap())
 }
 
-/// A claim that has its volume.
+/// A PVC that is bound to its volume.
 fn bound_pvc(differs: Value) -> Arc<PersistentVolumeClaim> {
     let mut bound = json!({
         "spec": {"volumeName": "pvc-1234"},
@@ -38,7 +38,7 @@ fn volume(differs: Value) -> Arc<PersistentVolume> {
     Arc::new(serde_json::from_value(volume).unwrap())
 }
 
-/// What is to be done where no directory is left over.
+/// The steps if no volume directory exists.
 fn plan(claims: &[Arc<PersistentVolumeClaim>], volumes: &[Arc<PersistentVolume>]) -> Vec<VolumeStep> {
     plan_steps(claims, volumes, &BTreeSet::new())
 }
@@ -123,7 +123,7 @@ fn a_released_volume_is_deleted_when_no_pvc_has_its_uid() {
     let found = plan(&[replaced], &[released_volume()]);
     assert!(
         matches!(&found[..], [VolumeStep::DeleteVolume { volume }] if volume == "pvc-1234"),
-        "the PVC of the same name is another one: {found:?}"
+        "the PVC of the same name has another uid: {found:?}"
     );
 }
 
@@ -141,7 +141,7 @@ fn a_volume_that_is_called_released_for_a_moment_stays_with_its_pvc() {
 #[test]
 fn a_volume_of_another_provisioner_or_of_an_unknown_pvc_is_left_alone() {
     let foreign = volume(json!({
-        "metadata": {"annotations": {PROVISIONED_BY: "somebody"}}, "status": {"phase": "Released"},
+        "metadata": {"annotations": {PROVISIONED_BY: "another-provisioner"}}, "status": {"phase": "Released"},
     }));
     let unknown = volume(json!({
         "spec": {"claimRef": {"uid": null}}, "status": {"phase": "Released"},
@@ -156,7 +156,7 @@ fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
         "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "status": {"phase": "Released"},
     });
     let found = plan_steps(&[], &[volume(deleting)], &directories);
-    assert!(found.is_empty(), "the object is still there: {found:?}");
+    assert!(found.is_empty(), "the PersistentVolume still exists: {found:?}");
     let found = plan_steps(&[], &[], &directories);
     assert!(
         matches!(&found[..], [VolumeStep::DeleteBytes { volume }] if volume == "pvc-1234"),

@@ -1,4 +1,4 @@
-//! What `make soak` runs of this: the store is stopped for minutes.
+//! Variant for `make soak`: the store is stopped for minutes.
 
 use super::super::super::stage::with_local_namespace;
 use super::super::outage::{StoreOutage, run_store_outage};
