@@ -8,9 +8,9 @@
 //! Invariants: Secrets are not watched. Pods are trimmed to the fields in use. A renewed Lease is stored but triggers no
 //! reconcile: a thousand idle clusters renew hundreds of Leases per second.
 
-mod guarded;
+mod lazy_etcd;
 pub mod packed;
-pub mod pauses;
+pub mod backoff;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -32,14 +32,14 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Client, Resource, ResourceExt};
 use mainstay_manifests::labels::{JOB_ETCD, MANAGED_BY, MANAGED_BY_DRUID, PART_OF};
 use packed::{Packed, PackedStore};
-use pauses::WatchBackoff;
+use backoff::WatchBackoff;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::trim;
 
-pub use guarded::LazyEtcd;
+pub use lazy_etcd::LazyEtcd;
 
 /// Pending reconcile requests before the watches block: more than there are clusters, and little memory.
 const TRIGGER_BUFFER: usize = 4096;

@@ -18,14 +18,14 @@ use mainstay_manifests::OperatorSettings;
 use tokio_util::task::TaskTracker;
 
 use crate::caches::{LazyEtcd, Stores};
-use crate::cadence;
+use crate::intervals;
 use crate::decide::ReconcilePolicy;
-use crate::insight::ReconcileProbe;
+use crate::probe::ReconcileProbe;
 use crate::leader::Leadership;
 use crate::metrics::ControllerMetrics;
 use crate::observe::{FallbackSnapshot, LogRead, Observation, SnapshotRequest};
 use crate::status::Thresholds;
-use crate::turns::WriteScheduler;
+use crate::write_scheduler::WriteScheduler;
 use crate::validate::DesiredState;
 
 pub struct Context {
@@ -184,7 +184,7 @@ impl LocalState {
     pub fn expansion_refusal(&self, key: &EtcdKey, bytes: u64, now: Timestamp) -> Option<String> {
         self.with_cluster(key, |cluster| {
             let refused = cluster.expansion_refused.as_ref();
-            let is_lately = |at| now.duration_since(at).unsigned_abs() < cadence::EXPANSION_RETRY;
+            let is_lately = |at| now.duration_since(at).unsigned_abs() < intervals::EXPANSION_RETRY;
             refused
                 .filter(|refused| refused.bytes == bytes && is_lately(refused.at))
                 .map(|refused| refused.reason.clone())
@@ -203,8 +203,8 @@ impl LocalState {
     /// Time before missing versions and sizes are queried again; doubles with each query that did not return them.
     pub fn facts_retry_delay(&self, key: &EtcdKey) -> Duration {
         let times = self.with_cluster(key, |cluster| cluster.incomplete_queries);
-        let pause = cadence::MISSING_FACTS_RETRY.saturating_mul(1 << times.min(16));
-        pause.min(cadence::MEMBER_FACTS_REFRESH)
+        let pause = intervals::MISSING_FACTS_RETRY.saturating_mul(1 << times.min(16));
+        pause.min(intervals::MEMBER_FACTS_REFRESH)
     }
 
     /// A query is due because versions are still missing.
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn an_expansion_that_was_refused_is_tried_again_later() {
         let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
-        let retry = jiff::SignedDuration::try_from(cadence::EXPANSION_RETRY).unwrap();
+        let retry = jiff::SignedDuration::try_from(intervals::EXPANSION_RETRY).unwrap();
         local.record_expansion_refused(&key, 20, "quota exceeded".to_owned(), noon());
         let refused = |bytes, now| local.expansion_refusal(&key, bytes, now).is_some();
         assert!(refused(20, noon()));
@@ -400,7 +400,7 @@ mod tests {
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
         local.clear_missing_facts(&key);
-        assert_eq!(local.facts_retry_delay(&key), cadence::MISSING_FACTS_RETRY);
+        assert_eq!(local.facts_retry_delay(&key), intervals::MISSING_FACTS_RETRY);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::act::marks::FIELD_MANAGER;
+use crate::act::annotations::FIELD_MANAGER;
 use crate::context::{Context, EtcdKey};
 use crate::leader::LeadershipLost;
 use crate::status::{StatusEvent, StatusEventKind, collect_events};

@@ -16,7 +16,7 @@ use tracing::{Instrument, debug, info_span, warn};
 
 use crate::act::{self, ActError, ActOutcome, Teardown, Work};
 use crate::caches::{LazyEtcd, hash_value};
-use crate::cadence;
+use crate::intervals;
 use crate::context::{Context, EtcdKey};
 use crate::decide::upgrade::EtcdVersion;
 use crate::decide::{self, Blocker, LastKnown, ReconcilePlan, World, is_spec_accepted};
@@ -35,7 +35,7 @@ pub enum ReconcileError {
         source: serde_json::Error,
     },
     /// A request hangs.
-    #[error("reconcile did not finish within {:?}", cadence::RECONCILE_TIMEOUT)]
+    #[error("reconcile did not finish within {:?}", intervals::RECONCILE_TIMEOUT)]
     Timeout,
     #[error("invalid spec")]
     Validate {
@@ -66,14 +66,14 @@ pub async fn reconcile(guard: Arc<LazyEtcd>, ctx: Arc<Context>) -> Result<Action
         let version = guard.meta().resource_version.as_deref();
         // The watch has not delivered our last write yet: deciding on the older version would repeat it.
         if ctx.local.is_stale(&key, version) {
-            let soon = Action::requeue(cadence::AFTER_STEP);
+            let soon = Action::requeue(intervals::AFTER_STEP);
             return Ok(ReconcileResult::new(soon, false));
         }
         let etcd = guard.parse().map(Box::new);
         let etcd = etcd.map_err(|source| ReconcileError::InvalidResource { source })?;
         let reconciling = Box::pin(reconcile_etcd(&etcd, &ctx, &key));
         // kube runs one reconcile per object: a hanging one would block this Etcd for ever.
-        let in_time = tokio::time::timeout(cadence::RECONCILE_TIMEOUT, reconciling).await;
+        let in_time = tokio::time::timeout(intervals::RECONCILE_TIMEOUT, reconciling).await;
         in_time.unwrap_or(Err(ReconcileError::Timeout))
     }
     .instrument(span)
@@ -112,7 +112,7 @@ pub fn error_policy(guard: Arc<LazyEtcd>, error: &ReconcileError, ctx: Arc<Conte
     if is_permanent(error) {
         return Action::await_change();
     }
-    let (first, longest) = cadence::ERROR_BACKOFF;
+    let (first, longest) = intervals::ERROR_BACKOFF;
     let doublings = ctx.local.record_failure(&key).saturating_sub(1).min(16);
     let pause = first.saturating_mul(1 << doublings).min(longest);
     Action::requeue(with_jitter(pause, &key))
@@ -176,7 +176,7 @@ async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<Rec
     let acted = execute_plan(ctx, work, &plan, &world).await;
     // The plan was made on an outdated cache: observe again instead of reporting an error.
     if is_write_conflict(&acted) {
-        return Ok(ReconcileResult::new(Action::requeue(cadence::AFTER_STEP), false));
+        return Ok(ReconcileResult::new(Action::requeue(intervals::AFTER_STEP), false));
     }
     let plan = adjust_plan(plan, &acted);
     let failure = acted.as_ref().err().map(to_failure);
@@ -388,14 +388,14 @@ fn should_refresh_facts(etcd: &Etcd, ctx: &Context, key: &EtcdKey, now: Timestam
     ctx.local.clear_missing_facts(key);
     // The controller restarted: pretend an earlier query at a time that is fixed per cluster.
     let Some(requested) = requested else {
-        let span = cadence::MEMBER_FACTS_REFRESH.as_secs();
+        let span = intervals::MEMBER_FACTS_REFRESH.as_secs();
         let earlier =
             jiff::SignedDuration::from_secs(i64::try_from(hash_value(key) % span).unwrap_or_default());
         ctx.local
             .record_query(key, now.checked_sub(earlier).unwrap_or(now));
         return false;
     };
-    waited(requested) >= cadence::MEMBER_FACTS_REFRESH
+    waited(requested) >= intervals::MEMBER_FACTS_REFRESH
 }
 
 fn has_members(status: &EtcdStatus) -> bool {
@@ -421,7 +421,7 @@ fn requeue_interval(plan: &ReconcilePlan, facts: &Facts<'_>, key: &EtcdKey) -> D
 
 /// Shortens the interval by a share that is fixed per cluster, so that many clusters do not reconcile at once.
 fn with_jitter(pause: Duration, key: &EtcdKey) -> Duration {
-    let percent = hash_value(key) % cadence::JITTER_PERCENT;
+    let percent = hash_value(key) % intervals::JITTER_PERCENT;
     let share = u32::try_from(100 - percent).unwrap_or(100);
     pause * share / 100
 }
@@ -435,7 +435,7 @@ async fn tear_down(etcd: &Etcd, ctx: &Context) -> Result<ReconcileResult, Reconc
             publish::publish_deletion_progress(ctx, etcd, left)
                 .await
                 .map_err(|source| ReconcileError::Publish { source })?;
-            Action::requeue(cadence::WAIT_POLL)
+            Action::requeue(intervals::WAIT_POLL)
         }
         Teardown::Done => {
             // Before the Etcd's own finalizer: after its removal no reconcile would do it.

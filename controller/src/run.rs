@@ -28,22 +28,22 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
-use crate::act::marks::FIELD_MANAGER;
+use crate::act::annotations::FIELD_MANAGER;
 use crate::args::OperatorArgs;
-use crate::caches::pauses::WatchBackoff;
+use crate::caches::backoff::WatchBackoff;
 use crate::caches::{LazyEtcd, PAGE_SIZE, WatchScope, Watches};
 use crate::config::OperatorConfiguration;
 use crate::context::{Context, LocalState, ReconcileTrigger};
 use crate::decide::ReconcilePolicy;
 use crate::decide::upkeep::UpkeepPolicy;
 use crate::http::{self, Readiness};
-use crate::insight::ReconcileProbe;
+use crate::probe::ReconcileProbe;
 use crate::leader::{LeaderElector, Leadership};
 use crate::metrics::ControllerMetrics;
 use crate::reconcile::{error_policy, reconcile};
-use crate::resources;
+use crate::discovery;
 use crate::status::Thresholds;
-use crate::turns::WriteScheduler;
+use crate::write_scheduler::WriteScheduler;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer than a watch, which the API server ends by itself.
@@ -175,8 +175,8 @@ impl Manager {
         let cancel = self.cancel.clone();
         // Before the election: a replica without access to the API must not hold the Lease.
         let served = async {
-            resources::wait_for_crds(&self.client, &scope).await;
-            resources::discover_pdb(&self.client).await
+            discovery::wait_for_crds(&self.client, &scope).await;
+            discovery::discover_pdb(&self.client).await
         };
         let budgets = tokio::select! {
             () = cancel.cancelled() => return Ok(()),

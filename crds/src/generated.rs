@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::{definition, reference};
+use crate::{crd, reference};
 
 /// A generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct GeneratedFile {
 
 /// All generated files.
 pub fn generate_files() -> Vec<GeneratedFile> {
-    let definitions = definition::all_crds();
+    let definitions = crd::all_crds();
     let mut files: Vec<GeneratedFile> = definitions
         .iter()
         .map(|definition| GeneratedFile {
@@ -33,12 +33,12 @@ pub fn generate_files() -> Vec<GeneratedFile> {
     files
 }
 
-fn file_stem(definition: &definition::CrdManifest) -> String {
+fn file_stem(definition: &crd::CrdManifest) -> String {
     let names = &definition.crd.spec;
     format!("{}_{}", names.group, names.names.plural)
 }
 
-fn to_yaml(definition: &definition::CrdManifest) -> String {
+fn to_yaml(definition: &crd::CrdManifest) -> String {
     let body = serde_norway::to_string(&definition.to_value()).expect("a CRD can be written as YAML");
     format!("# Generated from the types of the crate mainstay-crds by crdgen. Do not edit.\n{body}")
 }

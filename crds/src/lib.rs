@@ -25,7 +25,7 @@
 
 pub mod condition;
 pub mod copy;
-pub mod definition;
+pub mod crd;
 pub mod etcd;
 pub mod generated;
 mod openenum;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::definition::{CrdManifest, QUANTITY_PATTERN};
+use crate::crd::{CrdManifest, QUANTITY_PATTERN};
 use crate::scalar::{CRON_PATTERN, TIMEOUT_PATTERN, SCHEDULE_PATTERN, DURATION_PATTERN};
 
 const PREFACE: &str = "\

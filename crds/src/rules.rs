@@ -1,6 +1,6 @@
 //! CEL rules: validation that a schema alone cannot express, attached to nodes of the schemas.
 //!
-//! There is one table per resource, read by [`definition`](crate::definition).
+//! There is one table per resource, read by [`definition`](crate::crd).
 //!
 //! **Invariants**: an API server with CEL (1.25, on by default) rejects what etcd-druid's rules reject, with the same
 //! messages, and nothing more. Rules on our own fields concern those fields only. One rule of etcd-druid is left out:

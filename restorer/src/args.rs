@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use mainstay_telemetry::LogArgs;
 
-use crate::verbs::RestorerCommand;
+use crate::commands::RestorerCommand;
 
 /// Format of the result on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -14,7 +14,7 @@ use mainstay_store::Environment;
 
 use crate::args::{RestorerArgs, OutputFormat};
 use crate::failure::{CommandFailure, ExitVerdict};
-use crate::last_words;
+use crate::termination_message;
 use crate::outcome::CommandOutcome;
 
 /// Async tasks mostly wait for the store; CPU-heavy work runs on its own threads.
@@ -79,7 +79,7 @@ fn write_termination_message(path: &Path, result: &Result<CommandOutcome, Comman
         Ok(outcome) => outcome.to_json(),
         Err(failure) => failure.to_json(),
     };
-    if let Err(error) = fs::write(path, last_words::truncate_to_fit(&message)) {
+    if let Err(error) = fs::write(path, termination_message::truncate_to_fit(&message)) {
         tracing::warn!(error = %error, path = %path.display(), "failed to write the termination message");
     }
 }

@@ -18,7 +18,7 @@ use mainstay_telemetry::{ProgressReporter, RESTORE_JOB, ProgressSample, format_b
 use serde::Serialize;
 
 use crate::backup::{Backup, StoreObjectSource};
-use crate::detour::{ChainSelection, rebuild_with_fallback};
+use crate::fallback::{ChainSelection, rebuild_with_fallback};
 use crate::failure::{CommandFailure, ExitVerdict};
 use crate::members::{MemberDir, NewCluster};
 use crate::rebuild::compare::{HashComparison, compare_hash_kv};

@@ -250,7 +250,7 @@ impl<E: Classify + 'static> From<E> for CommandFailure {
     }
 }
 
-pub(crate) mod classes;
+pub(crate) mod classification;
 
 #[cfg(test)]
 mod tests {

@@ -5,26 +5,26 @@
 //!               list                       choose   stream      staged, swapped
 //! ```
 //!
-//! One module per verb below [`verbs`]; each turns its flags into an [`outcome::Outcome`] or a
+//! One module per verb below [`commands`]; each turns its flags into an [`outcome::Outcome`] or a
 //! [`failure::Failure`]. Both carry a verdict: its name and its exit code are an interface.
 //! Only [`cli`] reads the environment and the clock; verbs get them as arguments.
 
 pub mod args;
 pub mod backup;
 pub mod cli;
-pub mod detour;
+pub mod fallback;
 pub mod directory;
-pub mod examine;
+pub mod object_check;
 pub mod failure;
 pub mod health;
-mod last_words;
+mod termination_message;
 pub mod members;
 pub mod outcome;
-pub mod peer;
+pub mod upstream;
 pub mod rebuild;
-pub mod reseat;
+pub mod data_dir_restore;
 pub mod target;
-pub mod verbs;
+pub mod commands;
 
 use std::num::NonZeroUsize;
 

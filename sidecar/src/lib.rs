@@ -19,15 +19,15 @@
 //! **After a crash** the store holds a complete chain; the next leader continues at its end.
 
 pub mod args;
-pub mod ask;
-mod assemble;
+pub mod snapshotter;
+mod assembly;
 pub mod backoff;
-pub mod bucket;
-pub mod care;
+pub mod backup_store;
+pub mod own_member;
 pub mod config_file;
 pub mod election;
 pub mod etcd;
-pub mod farewell;
+pub mod clean_stop;
 pub mod full;
 pub mod http;
 pub mod kubernetes;
@@ -39,4 +39,4 @@ pub mod schedule;
 pub mod session;
 pub mod state;
 pub mod tail;
-mod wiring;
+mod adapters;

@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args::{SidecarArgs, StopArgs};
-use crate::assemble::{SidecarTasks, HttpServerParts};
+use crate::assembly::{SidecarTasks, HttpServerParts};
 use crate::config_file::{self, ConfigFileError};
-use crate::farewell;
+use crate::clean_stop;
 use crate::http;
 
 /// Async tasks mostly wait for etcd and the store; compression has its own threads.
@@ -172,7 +172,7 @@ impl ShutdownStages {
                 ended.context("a task of the sidecar panicked")??;
             }
             let grace = Duration::try_from(stop.stop_grace).unwrap_or_default();
-            farewell::record_clean_stop(stop.data_dir, grace).await;
+            clean_stop::record_clean_stop(stop.data_dir, grace).await;
             anyhow::Ok(())
         };
         tokio::select! {

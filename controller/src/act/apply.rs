@@ -9,7 +9,7 @@ use mainstay_manifests::ManifestObject;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::marks::{APPLIED_FINGERPRINT, FIELD_MANAGER};
+use super::annotations::{APPLIED_FINGERPRINT, FIELD_MANAGER};
 use super::subset::find_difference;
 use super::takeover::take_over_fields;
 use super::{ActError, live};

@@ -8,7 +8,7 @@
 mod apply;
 mod live;
 mod live_hash;
-pub mod marks;
+pub mod annotations;
 mod members;
 mod objects;
 pub(crate) mod recovery;

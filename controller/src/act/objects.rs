@@ -14,7 +14,7 @@ use mainstay_manifests::{
     RenderInput as Rendered, render,
 };
 
-use super::marks::{CA_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
+use super::annotations::{CA_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use super::{ActError, ActOutcome, Work, apply, live};
 use crate::context::Context;
 use crate::decide::{BootstrapPhase, Runtime, EffectiveSpec};

@@ -25,10 +25,10 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::marks::{ATTEMPT, FIELD_MANAGER, LOCK_HOLDER, INCIDENT};
+use super::annotations::{ATTEMPT, FIELD_MANAGER, LOCK_HOLDER, INCIDENT};
 use super::objects::api_resource;
 use super::{ActError, Work, apply, objects};
-use crate::cadence;
+use crate::intervals;
 use crate::context::Context;
 use crate::decide::EffectiveSpec;
 use crate::decide::recovery::{RecoveryStep, RecoveryJobKind};
@@ -153,7 +153,7 @@ pub(crate) async fn acquire_lock(
     let lock_request = LockRequest {
         holder: LOCK_HOLDER.to_owned(),
         purpose,
-        ttl: cadence::LOCK_TTL,
+        ttl: intervals::LOCK_TTL,
     };
     let step = "acquire the recovery lock";
     match coordinator.try_acquire(&lock_request).await.map_err(coordination_error(step))? {

@@ -15,7 +15,7 @@ use reqwest::{Certificate, StatusCode};
 use tracing::{info, warn};
 
 use super::Work;
-use crate::cadence;
+use crate::intervals;
 use crate::context::Context;
 use crate::observe::dial::read_ca;
 use crate::observe::{DialError, Observation, Ordinal, SnapshotRequest};
@@ -75,7 +75,7 @@ pub(super) fn request_snapshot(ctx: &Context, work: Work<'_>) {
             Err(error) => {
                 let reason_text = ErrorChain(&error).to_string();
                 warn!(cluster = %key, error = %reason_text, "full snapshot failed");
-                let pause = SignedDuration::try_from(cadence::SNAPSHOT_RETRY).unwrap_or_default();
+                let pause = SignedDuration::try_from(intervals::SNAPSHOT_RETRY).unwrap_or_default();
                 let retry_at = Timestamp::now()
                     .checked_add(pause)
                     .unwrap_or(Timestamp::MAX);

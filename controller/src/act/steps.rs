@@ -10,7 +10,7 @@ use mainstay_manifests::Names;
 use serde_json::json;
 use tracing::info;
 
-use super::marks::FIELD_MANAGER;
+use super::annotations::FIELD_MANAGER;
 use super::objects::api_resource;
 use super::{ActError, Work, apply, members, snapshots};
 use crate::context::Context;

@@ -7,7 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value};
 
-use super::marks::FIELD_MANAGER;
+use super::annotations::FIELD_MANAGER;
 
 /// Field managers of etcd-druid: the name of its binary. `manager` is not one of them, many other controllers use it.
 const DRUID_FIELD_MANAGERS: [&str; 1] = ["etcd-druid"];

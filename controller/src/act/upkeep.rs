@@ -20,7 +20,7 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::marks::{FIELD_MANAGER, LOCK_HOLDER};
+use super::annotations::{FIELD_MANAGER, LOCK_HOLDER};
 use super::objects::api_resource;
 use super::recovery::{get_coordinator, create_job, build_job_shape};
 use super::snapshots::{self, SidecarRequest};

@@ -3,7 +3,7 @@
 //! Hibernation requires a full snapshot if a store is configured and the cluster was created; a failed snapshot blocks it. The
 //! cluster wakes up with as many members as it had; scaling to a different size follows afterwards.
 
-use super::{DisruptiveChange, ReconcileStep, World, shape, snapshot};
+use super::{DisruptiveChange, ReconcileStep, World, effective_spec, snapshot};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let (from, desired) = (world.size(), world.desired.replicas);
@@ -11,7 +11,7 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
         (0, 0) => None,
         (0, _) => Some(ReconcileStep::Scale {
             from,
-            to: shape::compute_wakeup_size(world),
+            to: effective_spec::compute_wakeup_size(world),
         }),
         (_, 0) => {
             // A stopped cluster cannot take a snapshot.

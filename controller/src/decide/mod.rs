@@ -22,9 +22,9 @@ pub mod recovery;
 mod replace;
 mod rollout;
 mod scale;
-mod shape;
+mod effective_spec;
 mod snapshot;
-mod stranded;
+mod stranded_pods;
 mod tls;
 pub mod upgrade;
 pub mod upkeep;
@@ -36,7 +36,7 @@ pub(crate) mod tests;
 
 use std::time::Duration;
 
-use crate::cadence;
+use crate::intervals;
 use crate::observe::Ordinal;
 use crate::validate::DriftPolicy;
 
@@ -84,7 +84,7 @@ type PlanStepFn = fn(&World<'_>) -> Option<ReconcileStep>;
 ///    it, so that new members start from the final template.
 const STEP_PLANNERS: [(PlanStepFn, RunCondition); 17] = [
     (crash::plan_step, RunCondition::Always),
-    (stranded::plan_step, RunCondition::Always),
+    (stranded_pods::plan_step, RunCondition::Always),
     (scale::plan_pod_restoration, RunCondition::Always),
     (recovery::plan_step, RunCondition::Always),
     (adopt::plan_step, RunCondition::SpecAccepted),
@@ -138,15 +138,15 @@ pub fn decide(world: &World<'_>) -> ReconcilePlan {
     }
     if is_accepted && world.desired.requests.is_runtime_disabled {
         return ReconcilePlan {
-            effective_spec: Some(shape::compute_without_runtime(world)),
+            effective_spec: Some(effective_spec::compute_without_runtime(world)),
             step: None,
             refusals,
-            requeue_after: cadence::RESYNC,
+            requeue_after: intervals::RESYNC,
         };
     }
     let step = find_first_step(world, is_accepted);
     // A pending spec changes no object, but repairs still run.
-    let shape = is_accepted.then(|| shape::compute(world, step.as_ref(), &mut refusals));
+    let shape = is_accepted.then(|| effective_spec::compute(world, step.as_ref(), &mut refusals));
     let next_reconcile = requeue_after(step.as_ref());
     ReconcilePlan {
         effective_spec: shape,
@@ -207,7 +207,7 @@ fn idle_plan(refusals: Vec<SpecRefusal>) -> ReconcilePlan {
         effective_spec: None,
         step: None,
         refusals,
-        requeue_after: cadence::RESYNC,
+        requeue_after: intervals::RESYNC,
     }
 }
 
@@ -216,15 +216,15 @@ fn waiting_plan(on: Blocker) -> ReconcilePlan {
         effective_spec: None,
         step: Some(ReconcileStep::Wait { blocker: on }),
         refusals: Vec::new(),
-        requeue_after: cadence::WAIT_POLL,
+        requeue_after: intervals::WAIT_POLL,
     }
 }
 
 fn requeue_after(step: Option<&ReconcileStep>) -> Duration {
     match step {
-        None => cadence::RESYNC,
-        Some(ReconcileStep::Wait { .. }) => cadence::WAIT_POLL,
-        Some(_) => cadence::AFTER_STEP,
+        None => intervals::RESYNC,
+        Some(ReconcileStep::Wait { .. }) => intervals::WAIT_POLL,
+        Some(_) => intervals::AFTER_STEP,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mainstay_ids::MemberId;
 
-use crate::cadence;
+use crate::intervals;
 use crate::observe::{Ordinal, PeerTlsStage};
 
 /// The result of one decision.
@@ -29,7 +29,7 @@ impl ReconcilePlan {
     pub fn into_waiting(self, on: Blocker) -> Self {
         Self {
             step: Some(ReconcileStep::Wait { blocker: on }),
-            requeue_after: cadence::AFTER_STEP,
+            requeue_after: intervals::AFTER_STEP,
             ..self
         }
     }

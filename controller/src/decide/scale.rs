@@ -4,7 +4,7 @@
 //! Scale in: leadership is transferred, the member is removed, then the StatefulSet shrinks by one pod. A removal that would
 //! break quorum waits.
 
-use super::{Blocker, MemberRemovalReason, ReconcileStep, PvcDeletionReason, World, is_spec_accepted, quorum, shape};
+use super::{Blocker, MemberRemovalReason, ReconcileStep, PvcDeletionReason, World, is_spec_accepted, quorum, effective_spec};
 use crate::observe::{Ordinal, ObservedEtcdMember};
 use crate::validate::DriftPolicy;
 
@@ -20,10 +20,10 @@ pub(super) fn plan_pod_restoration(world: &World<'_>) -> Option<ReconcileStep> {
     let members = match world.members() {
         Some(members) => {
             let ordinals = members.list.iter().filter_map(|one| one.ordinal);
-            shape::count_up_to(ordinals.max().as_ref())
+            effective_spec::count_up_to(ordinals.max().as_ref())
         }
         // Without a quorum the Leases are the only record of the members.
-        None => shape::count_registered_members(world),
+        None => effective_spec::count_registered_members(world),
     };
     let to = members.min(world.desired.replicas);
     if from >= to {

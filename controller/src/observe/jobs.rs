@@ -8,8 +8,8 @@ use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::Incident;
 use mainstay_verdict::{CommandDetails, TerminationMessage};
 
-use super::last_words;
-use crate::act::marks::{ATTEMPT, INCIDENT};
+use super::termination;
+use crate::act::annotations::{ATTEMPT, INCIDENT};
 use crate::caches::packed::{JOB_UID_LABEL, PackedStore, find};
 
 /// Observed Job.
@@ -167,8 +167,8 @@ pub(crate) fn job_state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobStat
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let pod = pod();
     if finished.type_ == "Complete" {
-        let terminated = pod.as_ref().and_then(last_words::find_terminated);
-        let text = terminated.and_then(last_words::termination_message);
+        let terminated = pod.as_ref().and_then(termination::find_terminated);
+        let text = terminated.and_then(termination::termination_message);
         let done = text.and_then(|text| TerminationMessage::parse(text).ok());
         let done = done.map(|message| message.details).unwrap_or_default();
         return JobState::Succeeded { at, done };
@@ -182,8 +182,8 @@ pub(crate) fn job_state(job: &Job, pod: impl FnOnce() -> Option<Pod>) -> JobStat
 }
 
 fn classify_failure(reason: &str, condition_message: &str, pod: Option<&Pod>) -> JobFailure {
-    let terminated = pod.and_then(last_words::find_terminated);
-    let message = terminated.and_then(last_words::termination_message);
+    let terminated = pod.and_then(termination::find_terminated);
+    let message = terminated.and_then(termination::termination_message);
     let verdict = message.and_then(|text| TerminationMessage::parse(text).ok());
     let class = match find_disruption(pod) {
         _ if reason == "DeadlineExceeded" => FailureClass::Deadline,
@@ -198,7 +198,7 @@ fn classify_failure(reason: &str, condition_message: &str, pod: Option<&Pod>) ->
             .clone()
             .unwrap_or_else(|| message.verdict.clone()),
         None => terminated
-            .and_then(last_words::describe_termination)
+            .and_then(termination::describe_termination)
             .unwrap_or_else(|| format!("{reason}: {condition_message}")),
     };
     let superseding = verdict.as_ref().and_then(|message| message.overtaken_by);

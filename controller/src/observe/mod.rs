@@ -8,10 +8,10 @@
 //!
 //! **Invariants**: a member that does not answer is data, not an error. This module makes no decisions.
 
-mod authorities;
+mod ca;
 pub(crate) mod dial;
 pub(crate) mod jobs;
-mod last_words;
+mod termination;
 mod leases;
 mod local_store;
 mod members;
@@ -19,7 +19,7 @@ pub(crate) mod objects;
 pub(crate) mod progress;
 pub(crate) mod recovery;
 pub(crate) mod upkeep;
-mod verdict;
+mod init_verdict;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ use jiff::Timestamp;
 use mainstay_crds::tls::TlsConfig;
 use mainstay_ids::{ClusterId, MemberId};
 
-pub use authorities::{CaFingerprint, observe_ca};
+pub use ca::{CaFingerprint, observe_ca};
 pub use dial::{DialError, Dialer, EtcdEndpoint};
 pub use jobs::{FailureClass, JobFailure, JobState, ObservedJob};
 pub use leases::MemberLeaseHolder;

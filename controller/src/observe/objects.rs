@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec};
 use kube::{Api, Client, ResourceExt};
-use mainstay_coordination::annotation::PEER_TLS;
+use mainstay_coordination::annotations::PEER_TLS;
 use mainstay_crds::Etcd;
 use mainstay_crds::tls::PeerTlsConfig;
 use mainstay_manifests::tls::{find_backup_tls, find_client_tls, find_peer_tls};
@@ -15,12 +15,12 @@ use mainstay_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, SIDECAR_CONTAINE
 use mainstay_telemetry::ErrorChain;
 use tracing::debug;
 
-use super::verdict::{self, InitVerdict};
+use super::init_verdict::{self, InitVerdict};
 use super::{
     CaFingerprint, InitFinding, MemberLeaseHolder, Observation, Ordinal, PeerTlsStage, ObservedPvc, ObservedMemberLease, ObservedPod,
     ObservedStatefulSet, ReplicaCounts, SnapshotLease, UpdateStrategy, PodListeners,
 };
-use crate::act::marks::{APPLIED_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
+use crate::act::annotations::{APPLIED_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use crate::caches::Stores;
 use crate::caches::packed::get;
 use crate::validate::{MAX_MEMBERS, count_members};
@@ -266,7 +266,7 @@ fn read_init_verdict(pod: &Pod) -> Option<InitVerdict> {
     };
     // While the kubelet waits to restart the container, the termination is in lastState.
     let message = termination_message(&init.state).or_else(|| termination_message(&init.last_state))?;
-    verdict::parse_init_verdict(&message)
+    init_verdict::parse_init_verdict(&message)
 }
 
 /// Restarts of etcd while the kubelet delays the next one (CrashLoopBackOff); `None` otherwise.

@@ -14,7 +14,7 @@ use tracing::debug;
 
 use crate::caches::Stores;
 use crate::caches::packed::{JOB_UID_LABEL, find_all};
-use crate::cadence;
+use crate::intervals;
 
 /// Lines to read from the end: warnings or the result may follow the last progress line.
 const TAIL_LINES: i64 = 20;
@@ -78,9 +78,9 @@ impl LogRead {
     /// Whether the log is due to be read again.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let interval = if self.has_failed {
-            cadence::LOG_RETRY
+            intervals::LOG_RETRY
         } else {
-            cadence::LOG_POLL
+            intervals::LOG_POLL
         };
         now.duration_since(self.read_at).unsigned_abs() >= interval
     }

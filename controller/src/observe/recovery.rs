@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::Ordinal;
 use super::jobs::{self, JobState, ObservedJob};
 use super::progress::RestoreProgress;
-use crate::act::marks::LOCK_HOLDER;
+use crate::act::annotations::LOCK_HOLDER;
 use crate::caches::Stores;
 use crate::caches::packed::{JOB_NAME_LABEL, find_all, get};
 

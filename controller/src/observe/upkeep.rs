@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use mainstay_coordination::annotation::{DELTA_BYTES, DELTA_BYTES_SINCE};
+use mainstay_coordination::annotations::{DELTA_BYTES, DELTA_BYTES_SINCE};
 use mainstay_coordination::pin::{self, Pin};
 use mainstay_crds::Etcd;
 use mainstay_manifests::Names;
 
 use super::jobs::{self, ObservedJob};
-use crate::act::marks::LOCK_HOLDER;
+use crate::act::annotations::LOCK_HOLDER;
 use crate::caches::Stores;
 use crate::caches::packed::get;
 

@@ -6,7 +6,7 @@ use mainstay_crds::etcd::{EtcdMemberStatus, MemberState};
 use mainstay_crds::{Condition, ConditionStatus, ConditionType};
 use mainstay_ids::ClusterId;
 
-use super::{Facts, backup, clock, recovery, upkeep};
+use super::{Facts, backup, timestamps, recovery, upkeep};
 use crate::decide::{SpecRefusal, quorum};
 use crate::observe::{ObservedMembership, Ordinal, ObservedMemberLease};
 
@@ -96,7 +96,7 @@ fn keep_status_unchecked(facts: &Facts<'_>, type_: &ConditionType) -> ConditionU
 
 fn stamp_condition(facts: &Facts<'_>, type_: ConditionType, update: ConditionUpdate) -> Condition {
     let before = facts.previous_condition(&type_);
-    let now = clock::to_whole_seconds(facts.now);
+    let now = timestamps::to_whole_seconds(facts.now);
     // lastTransitionTime follows the status, lastUpdateTime also reason and message.
     let same_status = before.filter(|before| before.status == update.status);
     let same =

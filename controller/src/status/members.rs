@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use mainstay_crds::etcd::{EtcdMemberStatus, MemberRole, MemberState};
 
-use super::{Facts, clock};
-use crate::cadence;
+use super::{Facts, timestamps};
+use crate::intervals;
 use crate::observe::{EndpointStatus, Ordinal, ObservedMemberLease};
 
 /// The reported database size changes only by more than a tenth; otherwise every reconcile would write the status.
@@ -50,7 +50,7 @@ fn compute_member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatu
         status,
         reason: reason.to_owned(),
         last_transition_time: same.map_or_else(
-            || clock::to_whole_seconds(facts.now),
+            || timestamps::to_whole_seconds(facts.now),
             |before| before.last_transition_time.clone(),
         ),
         // Not queried in this reconcile: keep the last reported values.
@@ -127,7 +127,7 @@ pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
         // One second past the limit. Renewals of Leases cause no watch event, so an expired Lease is polled.
         let wait = (limit - age).unsigned_abs() + Duration::from_secs(1);
         Some(if age > limits[0] {
-            wait.min(cadence::UNHEALTHY_POLL)
+            wait.min(intervals::UNHEALTHY_POLL)
         } else {
             wait
         })
@@ -143,6 +143,6 @@ pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
     };
     // Also after the last limit: only polling shows that a member is back.
     let soonest = leases.iter().copied().filter_map(change);
-    let poll = leases.iter().any(is_not_ready).then_some(cadence::UNHEALTHY_POLL);
+    let poll = leases.iter().any(is_not_ready).then_some(intervals::UNHEALTHY_POLL);
     soonest.chain(poll).min()
 }

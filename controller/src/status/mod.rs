@@ -9,14 +9,14 @@
 //! timestamps move only with the value they belong to. Fields and conditions of other writers are kept.
 
 mod backup;
-mod clock;
+mod timestamps;
 mod conditions;
 mod events;
 mod members;
 mod operation;
 mod recovery;
 mod upkeep;
-mod words;
+mod messages;
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ pub(crate) use conditions::NOT_CHECKED;
 pub use events::{StatusEvent, StatusEventKind, collect_events};
 pub use recovery::{describe_recovery_blocker, read_data_lost_since, describe_incident as plan_of};
 pub use upkeep::read_reported_upkeep as told_upkeep;
-pub use words::{describe_blocker, describe_refusal, describe_step};
+pub use messages::{describe_blocker, describe_refusal, describe_step};
 
 /// Ages of a member's Lease that change its reported state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ fn build_bootstrap_status(facts: &Facts<'_>, conditions: &[Condition]) -> Option
             && condition.status == ConditionStatus::True
     });
     is_joined.then(|| BootstrapStatus {
-        joined_at: clock::to_whole_seconds(facts.now),
+        joined_at: timestamps::to_whole_seconds(facts.now),
         members: source
             .members
             .iter()

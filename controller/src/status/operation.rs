@@ -2,7 +2,7 @@
 
 use mainstay_crds::{LastError, LastOperation, OperationState, OperationType};
 
-use super::{Facts, ReconcileFailure, clock, describe_refusal, describe_step};
+use super::{Facts, ReconcileFailure, timestamps, describe_refusal, describe_step};
 use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::InitFinding;
 use crate::validate::{DriftPolicy, DISABLE_COMPONENT_PROTECTION};
@@ -26,7 +26,7 @@ pub(super) fn compute_operation(facts: &Facts<'_>) -> (Option<LastOperation>, Op
         state,
         description,
         run_id: facts.run_id.to_owned(),
-        last_update_time: clock::to_whole_seconds(facts.now),
+        last_update_time: timestamps::to_whole_seconds(facts.now),
     });
     (Some(operation), compute_last_errors(facts))
 }
@@ -125,7 +125,7 @@ fn compute_last_errors(facts: &Facts<'_>) -> Option<Vec<LastError>> {
     let error = same.cloned().unwrap_or_else(|| LastError {
         code: failure.code.clone(),
         description: failure.description.clone(),
-        observed_at: clock::to_whole_seconds(facts.now),
+        observed_at: timestamps::to_whole_seconds(facts.now),
     });
     Some(vec![error])
 }

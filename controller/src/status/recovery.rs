@@ -7,7 +7,7 @@ use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 use mainstay_telemetry::format_bytes;
 
 use super::conditions::{ConditionUpdate, build_update};
-use super::{Facts, clock};
+use super::{Facts, timestamps};
 use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, RecoveryJobKind};
 use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::{Ordinal, RestoreProgress};
@@ -201,7 +201,7 @@ fn build_recovery_status(facts: &Facts<'_>) -> Option<RecoveryStatus> {
             phase: RecoveryPhase::AwaitingApproval,
             message: describe_recovery_blocker(blocker, facts.desired),
             percent: None,
-            started_at: clock::to_whole_seconds(since),
+            started_at: timestamps::to_whole_seconds(since),
             finished_at: None,
             member: None,
             revision: None,
@@ -221,8 +221,8 @@ fn build_recovery_status(facts: &Facts<'_>) -> Option<RecoveryStatus> {
         phase,
         message: message.collect::<Vec<_>>().join("; "),
         percent: progress.map(|progress| i32::from(progress.percent)),
-        started_at: clock::to_whole_seconds(incident.started),
-        finished_at: (!incident.is_open()).then(|| clock::to_whole_seconds(incident.changed)),
+        started_at: timestamps::to_whole_seconds(incident.started),
+        finished_at: (!incident.is_open()).then(|| timestamps::to_whole_seconds(incident.changed)),
         member: Some(facts.desired.member_name(Ordinal(incident.base))),
         revision: incident.revision,
     })

@@ -4,7 +4,7 @@ use mainstay_crds::etcd::{DrillStatus, MainstayStatus};
 use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 
 use super::conditions::{ConditionUpdate, build_update};
-use super::{Facts, clock};
+use super::{Facts, timestamps};
 use crate::decide::upkeep::{FULL_SNAPSHOT_FAILED, FULL_SNAPSHOT_TAKEN, ReportedUpkeep, ReportedOutcome, format_job_marker};
 use crate::observe::{FallbackSnapshot, JobState, ObservedJob};
 
@@ -124,7 +124,7 @@ pub(super) fn set_drill_status(
     let elapsed = job
         .created_at
         .map(|created| ended.duration_since(created).as_secs());
-    let finished_at = clock::to_whole_seconds(ended);
+    let finished_at = timestamps::to_whole_seconds(ended);
     let reported = before
         .as_ref()
         .and_then(|mainstay| mainstay.restore_drill.as_ref());

@@ -23,7 +23,7 @@ use mainstay_manifests::names;
 use serde_json::json;
 
 use super::{POLL_INTERVAL, TaskError};
-use crate::act::marks::{ATTEMPT, FIELD_MANAGER};
+use crate::act::annotations::{ATTEMPT, FIELD_MANAGER};
 use crate::act::recovery::create_job;
 use crate::act::upkeep::{BackupReader, renew_pin, create_pin, remove_pin};
 use crate::context::Context;

@@ -30,7 +30,7 @@ use tracing::{debug, warn};
 
 use crate::act::ActError;
 use crate::caches::WatchScope;
-use crate::caches::pauses::WatchBackoff;
+use crate::caches::backoff::WatchBackoff;
 use crate::config::Controllers;
 use crate::context::Context;
 

@@ -7,4 +7,4 @@
 )]
 
 mod live;
-mod manual;
+mod man_page;

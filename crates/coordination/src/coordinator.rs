@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::backing::{Backing, BackingError, Edits, Document};
 use crate::error::{CoordinationError, build_entry_name};
-use crate::held::{LockFence, HeldLock};
+use crate::held_lock::{LockFence, HeldLock};
 use crate::incident::{self, Incident};
 use crate::lock::{self, LockToken, AcquireDecision, Epoch, Lock, LockLoss, LockRequest};
 use crate::member::{self, MemberState};
 use crate::pin::Pin;
-use crate::seen::ChangeTracker;
+use crate::change_tracker::ChangeTracker;
 
 /// Maximum attempts of a conflicting write. At most a dozen processes share a document.
 const MAX_WRITE_ATTEMPTS: u32 = 20;

@@ -31,25 +31,25 @@
 //!
 //! **After a crash**: no cleanup is needed. The next process waits for the expiry and continues.
 
-pub mod annotation;
+pub mod annotations;
 pub mod backing;
 mod coordinator;
 mod error;
-mod held;
+mod held_lock;
 pub mod incident;
 pub mod lock;
 pub mod member;
 pub mod pin;
-mod pins;
-mod seen;
+mod held_pins;
+mod change_tracker;
 mod span;
 
 pub use backing::{Backing, BackingError, ConfigMapBacking, FileBacking};
 pub use coordinator::{AcquireOutcome, Coordinator};
 pub use error::{CoordinationError, EntryNameError};
-pub use held::{LockFence, HeldLock};
+pub use held_lock::{LockFence, HeldLock};
 pub use incident::Incident;
 pub use lock::{LockToken, Epoch, Lock, Purpose, LockRequest};
 pub use member::{MemberState, RestorePhase};
 pub use pin::{Pin, PinRequest, RevisionRange};
-pub use pins::{HeldPin, ActivePins};
+pub use held_pins::{HeldPin, ActivePins};

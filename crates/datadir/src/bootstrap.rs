@@ -15,7 +15,7 @@ use mainstay_wal::{
     SnapFile, SnapshotMark,
 };
 
-use crate::durable;
+use crate::durable_fs;
 use crate::membership::ClusterMembership;
 
 /// Term of the entries that add the members of a restored cluster.
@@ -103,7 +103,7 @@ pub fn write_raft_files(
     let info = BootstrapInfo::from_membership(membership);
     let (wal, snap) = (dir.join("wal"), dir.join("snap"));
     for subdir in [dir, &wal, &snap] {
-        durable::create_private_dirs(subdir).map_err(|source| BootstrapError::CreateDir {
+        durable_fs::create_private_dirs(subdir).map_err(|source| BootstrapError::CreateDir {
             dir: subdir.to_owned(),
             source,
         })?;
@@ -115,11 +115,11 @@ pub fn write_raft_files(
         (wal.join(SegmentName::FIRST.to_string()), log),
         (snap.join(snapshot.name().to_string()), snapshot.encode()),
     ] {
-        durable::write_new_file(&file, &bytes)
+        durable_fs::write_new_file(&file, &bytes)
             .map_err(|source| BootstrapError::Write { file, source })?;
     }
     for subdir in [&wal, &snap, dir] {
-        durable::sync_dir(subdir).map_err(|source| BootstrapError::Sync {
+        durable_fs::sync_dir(subdir).map_err(|source| BootstrapError::Sync {
             dir: subdir.to_owned(),
             source,
         })?;

@@ -16,7 +16,7 @@ use mainstay_bbolt::{Database, BboltError as PageError};
 use mainstay_wal::{DecodeError, NextRecord, Decoder, ListError, Log, SegmentRole};
 use serde::{Deserialize, Serialize};
 
-use crate::durable;
+use crate::durable_fs;
 use crate::lock::{self, LockError};
 
 /// Maximum size of the record file; a record has a few hundred bytes.
@@ -142,18 +142,18 @@ impl CleanStop {
     pub fn write(&self, data_dir: &Path) -> Result<(), CleanStopError> {
         let file = record_path(data_dir);
         let json = serde_json::to_vec(self).map_err(io::Error::from);
-        json.and_then(|json| durable::replace_file(&file, &json))
+        json.and_then(|json| durable_fs::replace_file(&file, &json))
             .map_err(|source| CleanStopError::Write { file, source })
     }
 
     /// Reads and removes the record beside `data_dir`. `None` if there is none or it cannot be parsed.
     pub fn take(data_dir: &Path) -> Result<Option<Self>, CleanStopError> {
         let file = record_path(data_dir);
-        let taken = durable::read_small_file(&file, MAX_RECORD_BYTES).and_then(|bytes| {
+        let taken = durable_fs::read_small_file(&file, MAX_RECORD_BYTES).and_then(|bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
             // Remove before use: a record that survives would be trusted again after a crash of etcd.
             fs::remove_file(&file)?;
-            durable::sync_dir(durable::parent_dir(&file))?;
+            durable_fs::sync_dir(durable_fs::parent_dir(&file))?;
             Ok(serde_json::from_slice(&bytes).ok())
         });
         taken.map_err(|source| CleanStopError::Take { file, source })

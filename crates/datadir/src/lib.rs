@@ -31,7 +31,7 @@
 
 mod bootstrap;
 mod clean_stop;
-mod durable;
+mod durable_fs;
 mod lock;
 mod membership;
 mod peer_url;

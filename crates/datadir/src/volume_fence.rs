@@ -11,7 +11,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::durable;
+use crate::durable_fs;
 
 /// Name of the fence file.
 const FILE_NAME: &str = "write_fence";
@@ -71,7 +71,7 @@ impl VolumeFence {
     /// Takes over the volume of `data_dir` and supersedes earlier writers. Fails if a newer writer has it.
     pub fn acquire(data_dir: &Path, token: &str) -> Result<Self, VolumeFenceError> {
         let fence = Self {
-            file: durable::parent_dir(data_dir).join(FILE_NAME),
+            file: durable_fs::parent_dir(data_dir).join(FILE_NAME),
             token: token.to_owned(),
         };
         let found = fence.read_token()?;
@@ -79,7 +79,7 @@ impl VolumeFence {
         if is_newer(&found, token) {
             return Err(fence.superseded_error(found));
         }
-        match durable::replace_file(&fence.file, token.as_bytes()) {
+        match durable_fs::replace_file(&fence.file, token.as_bytes()) {
             Ok(()) => Ok(fence),
             Err(source) => Err(VolumeFenceError::Write {
                 file: fence.file,
@@ -99,7 +99,7 @@ impl VolumeFence {
     }
 
     fn read_token(&self) -> Result<String, VolumeFenceError> {
-        match durable::read_small_file(&self.file, MAX_TOKEN_BYTES) {
+        match durable_fs::read_small_file(&self.file, MAX_TOKEN_BYTES) {
             Ok(found) => Ok(String::from_utf8_lossy(&found.unwrap_or_default()).into_owned()),
             Err(source) => Err(VolumeFenceError::Read {
                 file: self.file.clone(),

@@ -7,7 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::durable;
+use crate::durable_fs;
 
 /// Name of the guard file.
 const FILE_NAME: &str = "safe_guard";
@@ -62,7 +62,7 @@ pub enum GuardError {
 /// Compares the guard file beside `data_dir` with `namespace`.
 pub fn check_volume_guard(data_dir: &Path, namespace: &str) -> Result<GuardStatus, GuardError> {
     let file = guard_path(data_dir);
-    match durable::read_small_file(&file, MAX_GUARD_BYTES) {
+    match durable_fs::read_small_file(&file, MAX_GUARD_BYTES) {
         Ok(None) => Ok(GuardStatus::Absent),
         Ok(Some(bytes)) => {
             let text = String::from_utf8_lossy(&bytes);
@@ -85,13 +85,13 @@ pub fn write_volume_guard(data_dir: &Path, namespace: &str) -> Result<(), GuardE
     match check_volume_guard(data_dir, namespace)? {
         GuardStatus::Match => Ok(()),
         GuardStatus::Mismatch { found } => Err(GuardError::OtherNamespace { file, found }),
-        GuardStatus::Absent => durable::replace_file(&file, namespace.as_bytes())
+        GuardStatus::Absent => durable_fs::replace_file(&file, namespace.as_bytes())
             .map_err(|source| GuardError::Write { file, source }),
     }
 }
 
 fn guard_path(data_dir: &Path) -> PathBuf {
-    durable::parent_dir(data_dir).join(FILE_NAME)
+    durable_fs::parent_dir(data_dir).join(FILE_NAME)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::labels::{self, Component};
 use crate::meta;
 

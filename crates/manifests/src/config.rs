@@ -10,12 +10,12 @@ use mainstay_crds::etcd::{CompactionMode, FreelistType, MetricsLevel};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
 use crate::meta;
 use crate::names::Ordinal;
-use crate::shape::UrlScheme;
+use crate::render_input::UrlScheme;
 use crate::tls::PemFiles;
 
 /// Key of the configuration in the `ConfigMap`.

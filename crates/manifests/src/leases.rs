@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::labels::Component;
 use crate::meta;
 

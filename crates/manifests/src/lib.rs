@@ -21,10 +21,10 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
+mod rbac;
 mod budget;
 pub mod config;
-mod draft;
+mod context;
 mod error;
 pub mod jobs;
 pub mod labels;
@@ -37,7 +37,7 @@ pub mod quantity;
 mod schedule;
 mod services;
 mod settings;
-mod shape;
+mod render_input;
 mod stateful_set;
 pub mod store;
 pub mod tls;
@@ -56,10 +56,10 @@ pub use names::{Names, Ordinal};
 pub use objects::ManifestObject;
 pub use pod::{CONFIG_CHECKSUM, ETCD_CONTAINER, EtcdVersion, INIT_CONTAINER, SIDECAR_CONTAINER};
 pub use settings::{DefaultImages, LOCAL_STORE_ROOT, PullPolicy, OperatorSettings};
-pub use shape::{EtcdClusterState, PeerTlsPhase, RuntimeComponents, UrlScheme, RenderInput};
+pub use render_input::{EtcdClusterState, PeerTlsPhase, RuntimeComponents, UrlScheme, RenderInput};
 pub use stateful_set::DEFAULT_PVC_SIZE;
 
-use draft::RenderContext;
+use context::RenderContext;
 
 /// All objects of an Etcd. An object that is `None` or absent here but exists in the cluster must be deleted.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,9 +110,9 @@ pub fn render(etcd: &Etcd, settings: &OperatorSettings, shape: &RenderInput) -> 
     let leases = member_leases.iter().chain(&snapshot_leases);
     let leases = leases.filter_map(|lease| lease.metadata.name.clone());
     Ok(Manifests {
-        service_account: Some(access::render_service_account(&draft)),
-        role: Some(access::render_role(&draft, leases.collect())),
-        role_binding: Some(access::render_role_binding(&draft)),
+        service_account: Some(rbac::render_service_account(&draft)),
+        role: Some(rbac::render_role(&draft, leases.collect())),
+        role_binding: Some(rbac::render_role_binding(&draft)),
         member_leases,
         snapshot_leases,
         pod_disruption_budget: Some(budget::render_pod_disruption_budget(&draft)),

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use mainstay_crds::etcd::TrafficDistribution;
 
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::labels::{self, Component};
 use crate::meta;
 

@@ -16,7 +16,7 @@ use mainstay_crds::store::StoreSpec;
 
 use crate::error::RenderError;
 use crate::settings::OperatorSettings;
-use crate::shape::RenderInput;
+use crate::render_input::RenderInput;
 use crate::tls;
 
 /// Provider of an object store.

@@ -7,7 +7,7 @@ use mainstay_bbolt::{Database, Disk, BboltError as BboltError, ReadAt, Update};
 use mainstay_ids::Revision;
 
 use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
-use crate::facts::DatabaseStatusError;
+use crate::status::DatabaseStatusError;
 use crate::hash::HashError;
 use crate::key_value::KeyValue;
 use crate::revision_key::RevisionKey;

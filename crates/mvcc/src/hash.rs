@@ -6,7 +6,7 @@ pub use mainstay_ids::HashKv;
 use mainstay_ids::Revision;
 
 use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
-use crate::facts::{DatabaseStatus, DatabaseStatusError};
+use crate::status::{DatabaseStatus, DatabaseStatusError};
 use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 use crate::schema;

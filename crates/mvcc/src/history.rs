@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use mainstay_ids::{LeaseId, Revision};
 
 use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
-use crate::facts::DatabaseStatus;
+use crate::status::DatabaseStatus;
 use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 

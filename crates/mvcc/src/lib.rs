@@ -21,7 +21,7 @@
 
 pub mod compact;
 mod digest;
-mod facts;
+mod status;
 pub mod hash;
 mod history;
 mod key_value;
@@ -30,7 +30,7 @@ mod revision_key;
 pub mod schema;
 
 pub use digest::{KeyDigest, KeyDigester};
-pub use facts::{DatabaseStatus, DatabaseStatusError, read_small_bucket};
+pub use status::{DatabaseStatus, DatabaseStatusError, read_small_bucket};
 pub use history::{HistoryChecker, HistorySummary, RowFault, HistoryWarning};
 pub use key_value::{KeyValue, KeyValueError};
 pub use proto::WireError;

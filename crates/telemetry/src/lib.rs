@@ -13,11 +13,11 @@
 //! `bytes`, `total_bytes` and `note`.
 
 mod bytes;
-mod chain;
+mod error_chain;
 mod logs;
 mod progress;
 
 pub use bytes::format_bytes;
-pub use chain::ErrorChain;
+pub use error_chain::ErrorChain;
 pub use logs::{LogArgs, LogFormat};
 pub use progress::{ProgressReporter, RESTORE_JOB, ProgressSample};

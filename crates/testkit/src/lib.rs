@@ -25,22 +25,22 @@
     reason = "a fixture that cannot be created fails the test"
 )]
 
-pub mod authority;
-mod carrier;
+pub mod ca;
+mod proxy_runtime;
 mod each_version;
 pub mod etcd;
-pub mod gate;
+pub mod fault_proxy;
 pub mod kube;
-pub mod load;
-pub mod manual;
-pub mod place;
+pub mod workload;
+pub mod man_pages;
+pub mod paths;
 pub mod ports;
 pub mod recorder;
 pub mod sidecar;
 
 pub use etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, KeyValueHash, Kv, LeaseInfo};
-pub use gate::{FaultProxy, ProxyMode};
+pub use fault_proxy::{FaultProxy, ProxyMode};
 pub use kube::ApiServer;
-pub use load::Workload;
+pub use workload::Workload;
 pub use recorder::Recorder;
 pub use sidecar::{SidecarOptions, SidecarProcess};

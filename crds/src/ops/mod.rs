@@ -8,14 +8,14 @@
 //!
 //! **Invariants**: the operation of a task never changes, and a task never returns to an earlier state.
 
-mod kinds;
+mod operations;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use kinds::{
+pub use operations::{
     Chains, Compact, Defragment, MoveLeader, OnDemandSnapshot, RecoverQuorum, Restore,
     RestoreTarget, RestoreTargetError, SnapshotType, VerifyBackup,
 };

@@ -43,7 +43,7 @@ fn no_stray_definition_lies_beside_the_generated_ones() {
 
 #[test]
 fn the_yaml_is_the_definition_a_client_would_apply() {
-    for (file, definition) in generate_files().iter().zip(mainstay_crds::definition::all_crds()) {
+    for (file, definition) in generate_files().iter().zip(mainstay_crds::crd::all_crds()) {
         let read: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
             serde_norway::from_str(&file.text).unwrap();
         assert_eq!(read, definition.crd);

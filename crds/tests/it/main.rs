@@ -7,7 +7,7 @@
     reason = "a test that cannot continue must fail; values written in place read better than references"
 )]
 
-mod apiserver;
+mod api_emulator;
 mod generated;
 mod limits;
 mod live;
@@ -15,4 +15,4 @@ mod roundtrip;
 mod rules;
 mod samples;
 mod structure;
-mod trials;
+mod admission;

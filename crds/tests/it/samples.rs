@@ -6,7 +6,7 @@ use std::path::Path;
 use mainstay_crds::{Etcd, EtcdCopyBackupsTask, EtcdOpsTask};
 use serde_json::Value;
 
-use crate::apiserver::EmulatedApiServer;
+use crate::api_emulator::EmulatedApiServer;
 
 pub(crate) fn load_sample(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -114,7 +114,7 @@ fn has_path(value: &Value, path: &[&str]) -> bool {
 #[test]
 fn every_field_of_every_schema_is_shown_in_a_sample() {
     let samples = load_samples();
-    for definition in mainstay_crds::definition::all_crds() {
+    for definition in mainstay_crds::crd::all_crds() {
         let mut paths = Vec::new();
         collect_properties(&definition.schema, "", &mut paths);
         let of_kind = |resource: &Value| resource["kind"].as_str() == Some(definition.kind());

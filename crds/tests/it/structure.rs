@@ -1,6 +1,6 @@
 //! What an API server requires of a CRD before it installs it.
 
-use mainstay_crds::definition::{self, CrdManifest};
+use mainstay_crds::crd::{self, CrdManifest};
 use serde_json::{Value, json};
 
 /// Collects every node of a schema with its path.
@@ -17,7 +17,7 @@ fn collect_nodes<'a>(schema: &'a Value, path: &str, out: &mut Vec<(String, &'a V
 }
 
 fn for_each_node(mut check: impl FnMut(&CrdManifest, &str, &Value)) {
-    for definition in definition::all_crds() {
+    for definition in crd::all_crds() {
         let mut all = Vec::new();
         collect_nodes(&definition.schema, "", &mut all);
         for (path, node) in all {
@@ -154,7 +154,7 @@ fn lists_that_are_sets_hold_strings() {
 
 #[test]
 fn without_rules_only_the_rules_are_missing() {
-    for definition in definition::all_crds() {
+    for definition in crd::all_crds() {
         let bare = definition.without_rules();
         assert!(
             !bare
@@ -194,7 +194,7 @@ fn typed_and_written_schemas_agree() {
             other => other.clone(),
         }
     }
-    for definition in definition::all_crds() {
+    for definition in crd::all_crds() {
         assert_eq!(
             normalize_numbers(&serde_json::to_value(&definition.crd).unwrap()),
             normalize_numbers(&definition.to_value())
@@ -228,7 +228,7 @@ fn printer_columns(version: &Value) -> Vec<(String, String, bool)> {
 
 #[test]
 fn an_etcd_scales_and_prints_as_etcd_druids_does() {
-    let etcd = definition::etcd_crd();
+    let etcd = crd::etcd_crd();
     let version = only_version(&etcd);
     assert_eq!(
         etcd.to_value()["metadata"]["name"],
@@ -269,7 +269,7 @@ fn an_etcd_scales_and_prints_as_etcd_druids_does() {
 
 #[test]
 fn tasks_have_status_names_and_columns() {
-    let ops = definition::ops_task_crd();
+    let ops = crd::ops_task_crd();
     let value = ops.to_value();
     assert_eq!(
         value["metadata"]["name"],
@@ -290,7 +290,7 @@ fn tasks_have_status_names_and_columns() {
     ];
     assert_eq!(names, expected.map(|(name, is_wide)| (name.to_owned(), is_wide)));
 
-    let copy = definition::copy_backups_task_crd();
+    let copy = crd::copy_backups_task_crd();
     let value = copy.to_value();
     assert_eq!(
         value["metadata"]["name"],

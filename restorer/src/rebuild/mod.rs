@@ -20,15 +20,15 @@
 //! * After a crash the file is unusable (it has at best the meta pages of the base). The caller works in a staging
 //!   directory and starts over.
 
-mod ahead;
+mod prefetch;
 mod base;
 pub mod compare;
-mod cut;
+mod truncate;
 mod error;
 mod file;
 pub mod finish;
 mod flush;
-mod join;
+mod graft;
 mod leases;
 mod meter;
 mod rows;
@@ -178,7 +178,7 @@ pub fn rebuild(
         (Err(RebuildError::Cancelled) | Ok(()), Some(Err(error))) | (Err(error), _) => Err(error),
         (Ok(()), None) => Err(RebuildError::Thread { name: "base" }),
         (Ok(()), Some(Ok(rows))) => {
-            let rebuilt = join::graft_deltas(&job, rows)?;
+            let rebuilt = graft::graft_deltas(&job, rows)?;
             flusher.finish()?;
             Ok(rebuilt)
         }

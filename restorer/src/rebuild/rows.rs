@@ -11,7 +11,7 @@ use mainstay_bbolt::{LeafWriter, Meta};
 use mainstay_ids::{LeaseId, PageId, Revision};
 use mainstay_mvcc::{KeyValue, RevisionKey};
 
-use super::ahead::{DeltaPrefetcher, DeltaStream};
+use super::prefetch::{DeltaPrefetcher, DeltaStream};
 use super::error::RebuildError;
 use super::leases::{LeaseTracker, NewLease};
 use super::spool::{LeafSpool, SpooledLeaves};

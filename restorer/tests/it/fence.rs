@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use mainstay_datadir::VolumeFence;
 use mainstay_restorer::args::RestorerArgs;
 use mainstay_restorer::backup::Backup;
-use mainstay_restorer::detour::ChainSelection;
+use mainstay_restorer::fallback::ChainSelection;
 use mainstay_restorer::directory::{self, RestorePlan};
 use mainstay_restorer::failure::ExitVerdict;
-use mainstay_restorer::verbs::RestorerCommand;
+use mainstay_restorer::commands::RestorerCommand;
 use mainstay_store::Environment;
 use serde_json::Value;
 

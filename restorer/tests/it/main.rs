@@ -16,7 +16,7 @@ mod list;
 mod manual;
 mod program;
 mod rebuild;
-mod reseat;
+mod data_dir_restore;
 mod support;
 mod synthetic;
 mod verify;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use mainstay_restorer::args::RestorerArgs;
-use mainstay_testkit::manual::assert_man_pages;
+use mainstay_testkit::man_pages::assert_man_pages;
 
 #[test]
 fn the_manual_pages_are_up_to_date() {

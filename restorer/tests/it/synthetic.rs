@@ -14,7 +14,7 @@ use mainstay_archive::name::SnapshotName;
 use mainstay_bbolt::{Database, Update};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::{DatabaseStatus, KeyValue, RevisionKey, schema};
-use mainstay_restorer::detour::{ChainSelection, rebuild_with_fallback};
+use mainstay_restorer::fallback::{ChainSelection, rebuild_with_fallback};
 use mainstay_restorer::rebuild::{
     DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, RebuildError, RebuildSummary, ObjectSource, StopPoint,
     rebuild,

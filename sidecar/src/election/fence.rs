@@ -80,7 +80,7 @@ fn can_write(member_status: &MemberStatus, is_leaving: bool) -> bool {
 mod tests {
     use mainstay_ids::MemberId;
 
-    use super::super::judge::tests::member_status;
+    use super::super::role::tests::member_status;
     use super::*;
 
     #[test]

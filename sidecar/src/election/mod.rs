@@ -10,9 +10,9 @@
 //! every reader skips overlapping events.
 
 mod fence;
-mod judge;
+mod role;
 mod poll;
 
 pub use fence::{LeaderFence, LeaderFenceError};
-pub use judge::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
+pub use role::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
 pub use poll::{ElectionTiming, BackupElection, OnStop, OnStopCell, LeaderSession};

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::judge::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
+use super::role::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
 use crate::etcd::EtcdClient;
 use crate::metrics::SidecarMetrics;
 use crate::state::{StateSender, SidecarRole};

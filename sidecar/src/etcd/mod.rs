@@ -10,11 +10,11 @@
 //! certificate files are reloaded when they change. The decision who leads is in `election`.
 
 mod args;
-mod connect;
+mod client;
 mod error;
-mod sight;
+mod status;
 
 pub use args::{EtcdArgs, EtcdArgsError};
-pub(crate) use connect::with_timeout;
-pub use connect::{EtcdClient, EtcdClientConfig, Password, ClientTlsFiles};
+pub(crate) use client::with_timeout;
+pub use client::{EtcdClient, EtcdClientConfig, Password, ClientTlsFiles};
 pub use error::{EtcdError, EtcdCall};

@@ -14,9 +14,9 @@
 //!
 //! **After a crash**: no object is visible.
 
-mod pour;
+mod stream;
 mod sink;
-mod take;
+mod snapshot;
 
-pub use pour::{SnapshotStreamError, compress_snapshot};
-pub use take::{FullConfig, FullError, FullSnapshotter, UploadedFull};
+pub use stream::{SnapshotStreamError, compress_snapshot};
+pub use snapshot::{FullConfig, FullError, FullSnapshotter, UploadedFull};

@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::crowd::{ConnectionLimiter, ConnectionPermit};
+use super::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use super::routes::{self, HttpApp, Caller};
-use super::stall::WriteTimeout;
+use super::write_timeout::WriteTimeout;
 use super::tls::ServerCertificates;
 use super::{HttpConfig, HttpLimits, HttpBackend, HttpServeError};
 use crate::metrics::SidecarMetrics;

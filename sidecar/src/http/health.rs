@@ -10,7 +10,7 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::warn;
 
-use super::answer::ErrorResponse;
+use super::error_response::ErrorResponse;
 use super::model::StatusResponse;
 use super::routes::HttpApp;
 use crate::metrics::CONTENT_TYPE as METRICS_TYPE;

@@ -17,18 +17,18 @@
 //! **Client certificates**: with `--server-client-ca`, `/snapshot/*` and `/status` require a client certificate of that
 //! CA (else 403). `/healthz`, `/readyz` and `/metrics` do not: kubelets have no client certificate.
 
-mod answer;
+mod error_response;
 mod args;
 mod connections;
-mod crowd;
-mod delegate;
+mod connection_limiter;
+mod forwarding;
 mod health;
-mod lane;
-mod listen;
+mod request_queue;
+mod listeners;
 mod model;
 mod routes;
 mod snapshots;
-mod stall;
+mod write_timeout;
 mod tls;
 
 use std::io;
@@ -39,13 +39,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::Snapshotter;
+use crate::snapshotter::Snapshotter;
 use crate::metrics::SidecarMetrics;
 use crate::state::StateReceiver;
 
 pub use args::{HttpArgs, HttpArgsError};
-pub use delegate::{FORWARDED_HEADER, FindLeader, LeaderError};
-pub use listen::Listeners;
+pub use forwarding::{FORWARDED_HEADER, FindLeader, LeaderError};
+pub use listeners::Listeners;
 pub use tls::TlsError;
 
 /// Configuration of the HTTP server.

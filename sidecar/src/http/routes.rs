@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::answer::ErrorResponse;
+use super::error_response::ErrorResponse;
 use super::connections::ServerShutdown;
-use super::lane::RequestQueue;
+use super::request_queue::RequestQueue;
 use super::{HttpConfig, HttpBackend, SnapshotMethods, health, snapshots};
 use crate::metrics::{OTHER_ROUTE, ROUTES};
 

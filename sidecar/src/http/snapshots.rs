@@ -10,12 +10,12 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::answer::ErrorResponse;
-use super::delegate;
-use super::lane::RequestQueue;
+use super::error_response::ErrorResponse;
+use super::forwarding;
+use super::request_queue::RequestQueue;
 use super::model::{LatestResponse, SnapshotResponse};
 use super::routes::HttpApp;
-use crate::ask::{SnapshotRequestError, Finality};
+use crate::snapshotter::{SnapshotRequestError, Finality};
 use crate::state::{SidecarRole, StoredSnapshot};
 
 /// Query parameters: `?final=…`
@@ -65,7 +65,7 @@ pub(super) async fn take_full(
     // Checked before forwarding, so that a bad request does not reach the leader.
     let finality = query.parse_finality()?;
     if let RequestTarget::Leader = choose_target(&app)? {
-        return delegate::forward_to_leader(&app, &app.queues.full, request).await;
+        return forwarding::forward_to_leader(&app, &app.queues.full, request).await;
     }
     info!("full snapshot requested");
     let snapshots = app.backend.snapshotter.clone();
@@ -78,7 +78,7 @@ pub(super) async fn take_full(
 /// `/snapshot/delta`: uploads the captured events; `null` if there are none.
 pub(super) async fn take_delta(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
     if let RequestTarget::Leader = choose_target(&app)? {
-        return delegate::forward_to_leader(&app, &app.queues.delta, request).await;
+        return forwarding::forward_to_leader(&app, &app.queues.delta, request).await;
     }
     let snapshots = app.backend.snapshotter.clone();
     let work = async move { snapshots.take_delta().await };
@@ -90,7 +90,7 @@ pub(super) async fn take_delta(State(app): State<HttpApp>, request: Request) -> 
 /// `/snapshot/latest`: lists the store.
 pub(super) async fn list_latest(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
     if let RequestTarget::Leader = choose_target(&app)? {
-        return delegate::forward_to_leader(&app, &app.queues.list, request).await;
+        return forwarding::forward_to_leader(&app, &app.queues.list, request).await;
     }
     let snapshots = app.backend.snapshotter.clone();
     let work = async move { Ok(LatestResponse::from(&snapshots.list_snapshots().await?)) };

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::KubeConnection;
-use super::keeper::LeaseRenewer;
+use super::renewer::LeaseRenewer;
 use super::lease::LeaseKind;
 use crate::state::StateReceiver;
 

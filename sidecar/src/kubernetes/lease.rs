@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use mainstay_coordination::annotation::{DELTA_BYTES, DELTA_BYTES_SINCE, PEER_TLS};
+use mainstay_coordination::annotations::{DELTA_BYTES, DELTA_BYTES_SINCE, PEER_TLS};
 use mainstay_ids::Revision;
 use serde_json::{Value, json};
 

@@ -18,7 +18,7 @@
 pub mod args;
 mod connection;
 mod heartbeat;
-mod keeper;
+mod renewer;
 pub mod lease;
 mod pins;
 

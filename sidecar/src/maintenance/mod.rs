@@ -10,7 +10,7 @@
 //! Every call has its own deadline. Backups do not depend on this module, and its failures do not stop them.
 
 pub mod alarms;
-pub mod aside;
+pub mod previous_data;
 pub mod defragment;
 pub mod learner;
 pub mod peer_url;

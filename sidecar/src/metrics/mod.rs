@@ -10,11 +10,11 @@
 //! every label set exists at zero from the start. A test generates the table in `docs/metrics.md` from the registry and
 //! compares the two.
 
-mod duty;
+mod snapshot_ages;
 mod labels;
-mod own;
-mod peer;
-mod register;
+mod mainstay_series;
+mod etcdbr_series;
+mod registrar;
 mod scraped;
 
 #[cfg(test)]
@@ -29,10 +29,10 @@ use mainstay_store::ErrorClass;
 use prometheus::{Registry, TextEncoder};
 
 use crate::state::{SidecarRole, StoredSnapshot};
-use duty::SnapshotAges;
-use own::MainstaySeries;
-use peer::EtcdbrSeries;
-use register::{Registrar, MetricDesc};
+use snapshot_ages::SnapshotAges;
+use mainstay_series::MainstaySeries;
+use etcdbr_series::EtcdbrSeries;
+use registrar::{Registrar, MetricDesc};
 use scraped::ScrapedMetric;
 
 pub use labels::{ALARM_KINDS, GarbageLabel, FAILURE_CLASSES, GapCause, LeaseLabel, OTHER_ROUTE, ROUTES};

@@ -10,7 +10,7 @@ use prometheus::Result;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::register::{Registrar, MetricDesc};
+use super::registrar::{Registrar, MetricDesc};
 
 /// Computes a value per label value; without a label, one value with the label value "".
 type ValueFn = dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync;

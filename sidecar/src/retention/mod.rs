@@ -15,11 +15,11 @@
 //! **After a crash**: deletions are ordered so that a run may end at any of them. The chain is verified again.
 
 pub mod args;
-mod examine;
-mod locked;
-mod memory;
+mod verification;
+mod object_lock;
+mod cache;
 mod pins;
-mod prove;
+mod chain_verification;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,10 +34,10 @@ use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-pub use examine::{ObjectDamage, ObjectReadError};
+pub use verification::{ObjectDamage, ObjectReadError};
 pub use pins::{PinnedKeys, PinSource, PinsError, StaticPins};
 
-use memory::RetentionCache;
+use cache::RetentionCache;
 
 /// Deletions between two reads of the pins: a restore or compaction may have started to read the backup meanwhile.
 const DELETIONS_PER_PIN_CHECK: usize = 20;
@@ -195,7 +195,7 @@ impl Retention {
         let names_only_guard = plan_retention(&catalogue, rules, now, &guard);
         // Reading the chain costs traffic, so it is skipped if nothing would be deleted anyway.
         if names_only_guard.deletes_snapshots() {
-            summary.verified_base = prove::find_newest_intact(&store, &catalogue, &self.cache)
+            summary.verified_base = chain_verification::find_newest_intact(&store, &catalogue, &self.cache)
                 .await
                 .map_err(RetentionError::Verify)?;
             guard.proof = to_proof(summary.verified_base.clone());
@@ -303,7 +303,7 @@ impl Retention {
             };
             // The delta stays, so what it needs stays as well.
             held.extend(base.clone());
-            if locked::is_locked(&error) {
+            if object_lock::is_locked(&error) {
                 debug!(object_key = %object.key, error = %ErrorChain(&error), "object is locked by the store, retrying later");
                 summary.locked += 1;
                 self.cache.record_locked(&object.key, now);

@@ -7,8 +7,8 @@ use mainstay_archive::catalogue::Catalogue;
 use mainstay_telemetry::ErrorChain;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::ask::{SnapshotRequestError, Finality, Snapshotter};
-use crate::bucket::BackupStore;
+use crate::snapshotter::{SnapshotRequestError, Finality, Snapshotter};
+use crate::backup_store::BackupStore;
 use crate::state::{StoredSnapshot, StateReceiver};
 
 /// A snapshot request.

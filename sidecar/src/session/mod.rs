@@ -11,17 +11,17 @@
 //! is stored until a full snapshot covers the gap; a store with a different history is never written to; stopping
 //! waits only for the final delta upload. **After a crash**: the next leader lists the store and continues after its end.
 
-mod begin;
-mod fulls;
+mod start_plan;
+mod full_queue;
 mod handle;
-mod kinship;
-mod lead;
+mod history_match;
+mod leader;
 mod plan;
-mod refusal;
+mod conflict;
 mod round;
-mod stock;
-mod witness;
+mod inventory;
+mod last_event;
 
-pub use begin::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
+pub use start_plan::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
 pub use handle::{SnapshotHandle, SnapshotQueue};
-pub use lead::{LeaderTask, BackupLeader, SessionConfig};
+pub use leader::{LeaderTask, BackupLeader, SessionConfig};

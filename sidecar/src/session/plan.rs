@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::begin::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
+use super::start_plan::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
 use super::handle::SessionRequest;
-use super::kinship::{HistoryMatch, LastEvent, match_history};
-use super::lead::{CONFLICT_RECHECK_INTERVAL, BackupLeader};
-use super::refusal::StoreConflict;
-use super::stock::Inventory;
-use super::witness::{self, LastEventError};
-use crate::bucket::{BackupStore, BackupStoreError};
+use super::history_match::{HistoryMatch, LastEvent, match_history};
+use super::leader::{CONFLICT_RECHECK_INTERVAL, BackupLeader};
+use super::conflict::StoreConflict;
+use super::inventory::Inventory;
+use super::last_event::{self, LastEventError};
+use crate::backup_store::{BackupStore, BackupStoreError};
 use crate::state;
 use crate::tail::newest_revision;
 
@@ -153,7 +153,7 @@ impl BackupLeader {
         match (catalogue.deltas.last(), catalogue.fulls.last()) {
             (None, None) => Ok(HistoryCheck::Verified), // an empty store belongs to any history
             (Some(delta), _) => {
-                let last = witness::read_last_event(&store, delta).await;
+                let last = last_event::read_last_event(&store, delta).await;
                 let Some(witness) = skip_damaged(delta, last)? else {
                     return Ok(HistoryCheck::Unverified(FullSnapshotReason::MissingRevisions));
                 };
@@ -165,7 +165,7 @@ impl BackupLeader {
                     return Ok(HistoryCheck::Verified);
                 }
                 let unproven = HistoryCheck::Unverified(FullSnapshotReason::UnverifiedHistory);
-                let last = witness::read_last_row(&store, full).await;
+                let last = last_event::read_last_row(&store, full).await;
                 let Some(witness) = skip_damaged(full, last)? else {
                     return Ok(unproven);
                 };

@@ -7,8 +7,8 @@ use mainstay_archive::delta::{DeltaWriteError, DeltaWriter, Event, EventFault, E
 use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{LeaseId, Revision};
 
-use super::gapless::{CaptureGap, RevisionSequence, RevisionCheck};
-use super::leases::LeaseTtls;
+use super::sequence::{CaptureGap, RevisionSequence, RevisionCheck};
+use super::lease_ttls::LeaseTtls;
 
 /// Why an event cannot be added.
 #[derive(Debug, thiserror::Error)]

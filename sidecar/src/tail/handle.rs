@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::gapless::CaptureGap;
-use super::ship::DeltaUploader;
-use super::task::TailWorker;
-use crate::ask::SnapshotRequestError;
+use super::sequence::CaptureGap;
+use super::upload::DeltaUploader;
+use super::worker::TailWorker;
+use crate::snapshotter::SnapshotRequestError;
 use crate::backoff::Backoff;
 use crate::election::OnStopCell;
 use crate::etcd::EtcdClient;

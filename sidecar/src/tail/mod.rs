@@ -16,18 +16,18 @@
 //! snapshots, and the decision where to start (see `session`).
 
 mod batch;
-mod follow;
-mod gapless;
+mod watcher;
+mod sequence;
 mod handle;
-mod leases;
-mod ship;
-mod silence;
-mod task;
+mod lease_ttls;
+mod upload;
+mod stall_detector;
+mod worker;
 
 pub use batch::{DeltaBatch, BatchError, SealedDelta};
-pub use follow::{EtcdWatcher, WatchItem};
-pub use gapless::{CaptureGap, GapCause, RevisionSequence, RevisionCheck};
+pub use watcher::{EtcdWatcher, WatchItem};
+pub use sequence::{CaptureGap, GapCause, RevisionSequence, RevisionCheck};
 pub use handle::{DeltaFlusher, PendingFlush, TailEvent, TailParts, DeltaTail, TailConfig};
-pub use leases::LeaseTtls;
-pub(crate) use ship::newest_revision;
-pub use ship::{DeltaUploadError, DeltaUploader};
+pub use lease_ttls::LeaseTtls;
+pub(crate) use upload::newest_revision;
+pub use upload::{DeltaUploadError, DeltaUploader};

@@ -1,4 +1,4 @@
 //! Leases and pins against a real API server.
 
 mod live;
-mod world;
+mod support;

@@ -6,7 +6,7 @@
     reason = "a test that cannot continue should fail at once"
 )]
 
-mod follow;
+mod watcher;
 mod http;
 mod kubernetes;
 mod maintenance;

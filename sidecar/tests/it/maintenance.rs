@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
 use mainstay_archive::catalogue::Catalogue;
 use mainstay_ids::MemberId;
-use mainstay_sidecar::ask::{SnapshotRequestError, Finality, Snapshotter};
+use mainstay_sidecar::snapshotter::{SnapshotRequestError, Finality, Snapshotter};
 use mainstay_sidecar::maintenance::{Connect, EtcdConnectError, MaintenanceMetrics, MaintenanceOutcome};
 use mainstay_sidecar::state::StoredSnapshot;
 
@@ -96,8 +96,8 @@ mod live {
     use jiff::{SignedDuration, Timestamp};
     use mainstay_ids::Revision;
     use mainstay_sidecar::maintenance::alarms::{ClusterAlarm, ClusterAlarmKind, list_alarms};
-    use mainstay_sidecar::maintenance::defragment::decide::{DefragmentRefusal, Threshold, DefragmentTrigger};
-    use mainstay_sidecar::maintenance::defragment::observe::{ObservedCluster, MemberRole, VoterStatus, observe_cluster};
+    use mainstay_sidecar::maintenance::defragment::decision::{DefragmentRefusal, Threshold, DefragmentTrigger};
+    use mainstay_sidecar::maintenance::defragment::observation::{ObservedCluster, MemberRole, VoterStatus, observe_cluster};
     use mainstay_sidecar::maintenance::defragment::{
         DefragmentConfig, DefragmentError, Defragmenter,
     };

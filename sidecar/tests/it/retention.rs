@@ -1,6 +1,6 @@
 //! Garbage collection on a directory and on a real S3 server.
 
-mod bucket;
+mod test_store;
 mod s3;
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use mainstay_sidecar::retention::{
 use mainstay_store::SnapStore;
 use tokio_util::sync::CancellationToken;
 
-use self::bucket::{TestStore, NOW};
+use self::test_store::{TestStore, NOW};
 
 fn test_time() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()

@@ -14,13 +14,13 @@
 //! reported, a wrong result is an error. No time limit fails the benchmark, so a slow machine does not.
 
 mod args;
-mod claims;
+mod targets;
 mod controller;
 mod dataset;
 mod floor;
 mod load;
 mod machine;
-mod ours;
+mod restorer;
 mod replay;
 mod report;
 mod sidecar;
@@ -41,7 +41,7 @@ pub use sidecar::SidecarBenchArgs;
 use dataset::Dataset;
 use floor::RestoreFloor;
 use machine::Machine;
-use ours::{RestorerBench, RestoredDir, VerifyCosts};
+use restorer::{RestorerBench, RestoredDir, VerifyCosts};
 use replay::Replay;
 use timed::Cost;
 

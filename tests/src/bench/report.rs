@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::args::{BenchArgs, PageCache};
-use super::claims::{self, TargetResult, format_megabytes};
+use super::targets::{self, TargetResult, format_megabytes};
 use super::dataset::file_length;
 use super::machine::Machine;
 use super::timed::Cost;
@@ -37,7 +37,7 @@ pub(super) fn render(
         String::from("# Benchmarks of the restorer\n\n`make bench` writes this page. It compares the restorer with etcd's own tools. Ratios are of one run.\n\n");
     write_facts(&mut page, args, machine, results)?;
     page.push_str("\n## Targets\n\n");
-    write_targets(&mut page, &claims::check_targets(results))?;
+    write_targets(&mut page, &targets::check_targets(results))?;
     write_extrapolations(&mut page, results)?;
     for one in results {
         writeln!(page, "\n## Figures, {}× the data\n", one.scale)?;

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use mainstay_tests::cluster::attend::run_node_services;
-use mainstay_tests::cluster::world::run_init;
+use mainstay_tests::cluster::node_services::run_node_services;
+use mainstay_tests::cluster::namespaces::run_init;
 use mainstay_tests::cluster::{
     TestCluster, ClusterHome, CONTROLLER_NAMESPACE, Programs, ClusterSource, diagnose, down, image, import, install, timeline,
     up, cluster_source,

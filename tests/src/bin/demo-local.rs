@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use etcd_client::DeleteOptions;
-use mainstay_tests::local::{LocalCluster, KeySpaceFingerprint};
-use mainstay_tests::story::{self, print_text, run_to_end};
+use mainstay_tests::local_cluster::{LocalCluster, KeySpaceFingerprint};
+use mainstay_tests::demo::{self, print_text, run_to_end};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -37,12 +37,12 @@ async fn run_demo() -> anyhow::Result<()> {
 
 struct LocalDemo {
     local: LocalCluster,
-    output: story::DemoOutput,
+    output: demo::DemoOutput,
 }
 
 impl LocalDemo {
     async fn start(home: &Path) -> anyhow::Result<Self> {
-        let mut story = story::DemoOutput::default();
+        let mut story = demo::DemoOutput::default();
         story.print_step(
             "Start three etcd servers, each with a sidecar",
             "The sidecar of the etcd leader takes the backups: a full snapshot, then a delta snapshot every second.",

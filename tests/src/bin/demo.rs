@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mainstay_crds::{ConditionStatus, ConditionType};
-use mainstay_testkit::place::env_path;
-use mainstay_tests::cluster::managed::{self, ManagedEtcd, find_condition};
+use mainstay_testkit::paths::env_path;
+use mainstay_tests::cluster::managed_etcd::{self, ManagedEtcd, find_condition};
 use mainstay_tests::cluster::member::{read_key_space, read_key_space_at};
 use mainstay_tests::cluster::{
     TestCluster, ClusterHome, CONTROLLER_NAMESPACE, Programs, diagnose, down, eventually, install,
 };
-use mainstay_tests::story::{DemoOutcome, DemoOutput, print_text, run_to_end, print_wait};
+use mainstay_tests::demo::{DemoOutcome, DemoOutput, print_text, run_to_end, print_wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::sleep;
@@ -159,7 +159,7 @@ async fn prepare_cluster(story: &mut DemoOutput, home: &ClusterHome, programs: &
 
 /// Creates an Etcd of three members, writes to it and waits for the backup.
 async fn create_etcd(story: &mut DemoOutput, demo: &Demo) -> anyhow::Result<ManagedEtcd> {
-    let spec = managed::etcd_spec(DEMO_NAMESPACE, ETCD_NAME, 3);
+    let spec = managed_etcd::etcd_spec(DEMO_NAMESPACE, ETCD_NAME, 3);
     story.print_step(
         "Create an etcd cluster",
         "Three members, with a delta snapshot to the S3 server every five seconds:",

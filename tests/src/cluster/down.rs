@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::home::ClusterHome;
-use super::record::ProcessRecord;
-use super::world::control_groups::{self, ControlGroupError};
-use super::world::{find_holder, link};
+use super::process_record::ProcessRecord;
+use super::namespaces::control_groups::{self, ControlGroupError};
+use super::namespaces::{find_holder, link};
 
 /// The kernel has to end a few hundred processes and remove their mounts and network devices.
 const END_DEADLINE: Duration = Duration::from_mins(3);

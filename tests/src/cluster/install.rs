@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstay_testkit::place::{cache_dir, env_path};
+use mainstay_testkit::paths::{cache_dir, env_path};
 
 use super::image::{CatalogueError, DEV_TAG, ETCD_IMAGE, read_etcd_versions};
 use super::programs::Programs;

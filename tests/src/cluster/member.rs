@@ -16,7 +16,7 @@ use mainstay_testkit::etcd::{list_keys_at, current_revision};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::identity::TlsIdentity;
+use super::tls_identity::TlsIdentity;
 use super::wait::{WaitTimeout, eventually};
 
 /// Client port of etcd.

@@ -1,7 +1,7 @@
 //! A Kubernetes cluster on this machine, run by the real programs, that can be removed without a trace.
 //!
 //! ```text
-//! cluster up ─ files (keys, configuration) ─► unshare ─► world::init, process 1 in new namespaces
+//! cluster up ─ files (keys, configuration) ─► unshare ─► namespaces::init, process 1 in new namespaces
 //!     │                                                    ├ etcd, kube-apiserver, controllers, scheduler
 //!     ├ link: a veth pair into those namespaces            ├ containerd, kubelet, kube-proxy ─► pods
 //!     └ image: archives of programs, imported              ├ an S3 server
@@ -20,38 +20,38 @@
 //! If `KUBECONFIG` points to an external cluster, that one is used: it has a client and no [`Node`].
 
 pub mod addresses;
-pub mod attend;
+pub mod node_services;
 mod certificates;
 mod components;
 mod configuration;
 mod diagnose;
 mod down;
-mod find;
+mod discovery;
 mod home;
-mod identity;
+mod tls_identity;
 pub mod image;
 mod install;
-mod load;
-pub mod managed;
+mod write_load;
+pub mod managed_etcd;
 pub mod member;
 mod node;
 mod programs;
-mod record;
+mod process_record;
 mod run;
 pub mod timeline;
 mod up;
 mod wait;
-pub mod world;
+pub mod namespaces;
 
 pub use components::ClusterComponent;
 pub use configuration::{S3_KEY_ID, S3_SECRET};
 pub use diagnose::diagnose;
 pub use down::{DownError, down};
-pub use find::{TestCluster, FindError, ClusterSource, cluster_source};
+pub use discovery::{TestCluster, FindError, ClusterSource, cluster_source};
 pub use home::{ClusterHome, HomeError};
-pub use identity::{EncryptedConnections, TlsIdentity};
+pub use tls_identity::{EncryptedConnections, TlsIdentity};
 pub use install::{ELECTION_LEASE, InstallError, CONTROLLER_NAMESPACE, install};
-pub use load::{AcknowledgedWrites, WriteLoad};
+pub use write_load::{AcknowledgedWrites, WriteLoad};
 pub use node::{NetworkCut, LocalNode, NodeError};
 pub use programs::{Programs, ProgramsError};
 pub use run::RunError;

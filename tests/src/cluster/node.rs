@@ -16,7 +16,7 @@ use super::addresses::S3_PORT;
 use super::components::ClusterComponent;
 use super::home::ClusterHome;
 use super::run::{RunError, run};
-use super::world::find_holder;
+use super::namespaces::find_holder;
 
 /// Process 1 checks every few milliseconds, and a killed program ends at once.
 const DEADLINE: Duration = Duration::from_mins(2);

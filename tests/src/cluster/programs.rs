@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstay_testkit::place::{cache_dir, env_path};
+use mainstay_testkit::paths::{cache_dir, env_path};
 
 use super::run::{RunError, run};
 

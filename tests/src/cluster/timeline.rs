@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mainstay_testkit::place::cache_dir;
+use mainstay_testkit::paths::cache_dir;
 use serde::{Deserialize, Serialize};
 
 use super::home::HomeError;

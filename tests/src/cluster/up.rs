@@ -18,18 +18,18 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses::{FILER_PORT, NODE, NODE_NAME};
-use super::attend::volumes::{DISK_CLASS, MEMORY_CLASS, PROVISIONER};
+use super::node_services::volumes::{DISK_CLASS, MEMORY_CLASS, PROVISIONER};
 use super::certificates::{self, CertificatesError};
 use super::components::ClusterComponent;
 use super::configuration::{self, ConfigurationError};
 use super::down::{DownError, MARKER_FILE, down};
-use super::find::{KubeClientError, connect_client};
+use super::discovery::{KubeClientError, connect_client};
 use super::home::ClusterHome;
 use super::image::{self, CatalogueError, Image, ImageError};
 use super::programs::Programs;
 use super::run::{RunError, run};
-use super::world::control_groups::{self, ControlGroupError};
-use super::world::{self, StartNamespacesError, link};
+use super::namespaces::control_groups::{self, ControlGroupError};
+use super::namespaces::{self, StartNamespacesError, link};
 
 /// Detects a hang: a cold start on a loaded machine takes a fraction of this.
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -120,7 +120,7 @@ pub async fn up(
     down(home).await.map_err(UpError::Leftovers)?;
     prepare_home(home, programs)?;
     say("starting etcd, the control plane, the node and the S3 server");
-    let holder = world::start_namespaces(home).await?;
+    let holder = namespaces::start_namespaces(home).await?;
     let first = holder
         .child()
         .ok_or_else(|| not_ready(home, "process 1 of the cluster", ClusterComponent::Etcd))?;

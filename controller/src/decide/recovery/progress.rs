@@ -8,7 +8,7 @@ use mainstay_verdict::CommandDetails;
 
 use super::loss::is_volume_writable;
 use super::{RecoveryBlocker, RecoveryStep, RecoveryJobKind, stop_running_jobs, wait, require_lock};
-use crate::cadence;
+use crate::intervals;
 use crate::decide::{Blocker, ReconcileStep, World, quorum};
 use crate::observe::{FailureClass, InitFinding, JobFailure, JobState, Ordinal, ObservedJob, ObservedLock};
 
@@ -41,7 +41,7 @@ pub(super) fn plan_next(world: &World<'_>, incident: &Incident) -> ReconcileStep
 }
 
 fn is_lock_renewal_due(now: Timestamp, renewed: Timestamp) -> bool {
-    now.duration_since(renewed).unsigned_abs() >= cadence::LOCK_TTL / 3
+    now.duration_since(renewed).unsigned_abs() >= intervals::LOCK_TTL / 3
 }
 
 /// Stage `Restoring`: stops all pods, then runs the Jobs that write volumes.
@@ -138,7 +138,7 @@ fn check_job<'a>(
 /// after that of the Job.
 fn is_result_pending(now: Timestamp, task: RecoveryJobKind, (at, done): (Timestamp, &CommandDetails)) -> bool {
     let has_no_result = task == RecoveryJobKind::Restore && done.revision.is_none();
-    has_no_result && now < add_pause(at, cadence::JOB_RESULT_TIMEOUT)
+    has_no_result && now < add_pause(at, intervals::JOB_RESULT_TIMEOUT)
 }
 
 /// Raises the epoch before a Job is retried whose volume recorded an epoch that is not below the lock's: the coordination document
@@ -198,7 +198,7 @@ fn retry_rename(
     since: Timestamp,
     (at, failure): (Timestamp, &JobFailure),
 ) -> ReconcileStep {
-    let (first, longest) = cadence::RECOVERY_BACKOFF;
+    let (first, longest) = intervals::RECOVERY_BACKOFF;
     let pause = at.duration_since(since).unsigned_abs();
     let retry_at = add_pause(at, pause.clamp(first, longest));
     match world.observed.recovery.jobs.get(&ordinal) {
@@ -257,7 +257,7 @@ fn retry_later(
 }
 
 fn compute_backoff(attempt: u32) -> Duration {
-    let (first, longest) = cadence::RECOVERY_BACKOFF;
+    let (first, longest) = intervals::RECOVERY_BACKOFF;
     let doublings = attempt.saturating_sub(1).min(16);
     first.saturating_mul(1 << doublings).min(longest)
 }

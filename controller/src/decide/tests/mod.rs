@@ -1,10 +1,10 @@
 //! Tests of decisions: by planner, then properties and models of all planners together.
 
-mod again;
-mod change;
+mod recreated_stateful_set;
+mod spec_changes;
 pub(crate) mod fixture;
-mod hands;
-mod heal;
+mod manual_changes;
+mod member_repair;
 mod model;
-mod props;
-mod rolling;
+mod invariants;
+mod rollout;

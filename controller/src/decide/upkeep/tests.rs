@@ -274,7 +274,7 @@ proptest! {
         fixture.desired.upkeep.drill_schedule = Some("* * * * *".to_owned());
         fixture.desired.upkeep.compaction_schedule = Some("* * * * *".to_owned());
         if is_recovering {
-            let mut other = crate::decide::recovery::tests::scene::incident(3, 0);
+            let mut other = crate::decide::recovery::tests::fixture::incident(3, 0);
             other.stage = mainstay_coordination::incident::RecoveryStage::Restored;
             fixture.observed.recovery.incident = Some(other);
             prop_assert_eq!(planned_actions(&fixture), []);

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::decide::{TaskReport, parse_full_revision, require_ready, report_verification, report_compaction};
 use super::{FinishedJob, TaskOutcome, OpsTaskReconciler, etcd as members, recover, retry_later};
-use crate::act::marks::INCIDENT;
+use crate::act::annotations::INCIDENT;
 use crate::act::recovery::{create_job, build_job_shape};
 use crate::act::snapshots::{SidecarRequest, SnapshotError, call_sidecar};
 use crate::act::upkeep::{BackupReader, renew_pin, remove_pin};

@@ -4,7 +4,7 @@ pub mod decide;
 mod etcd;
 mod execute;
 mod recover;
-mod tell;
+mod report;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tracing::info;
 use self::decide::{FINALIZER, OpsTaskAction, ObservedOpsTask, TaskReport};
 use super::{POLL_INTERVAL, TaskError};
 use crate::act::ActError;
-use crate::act::marks::INCIDENT;
+use crate::act::annotations::INCIDENT;
 use crate::context::Context;
 
 /// Outcome of one execution of a task.
@@ -209,15 +209,15 @@ impl<'a> OpsTaskReconciler<'a> {
     /// Publishes the report. Returns `false` if the task was changed or deleted meanwhile.
     async fn publish_report(&self, report: &TaskReport) -> Result<bool, TaskError> {
         self.check_leadership()?;
-        let kind = tell::operation_kind(&self.task.spec.config);
+        let kind = report::operation_kind(&self.task.spec.config);
         info!(task = self.task.name_any(), state = ?report.state, "{}", report.message);
-        let status = tell::build_status(self.task, report, &self.ctx.next_run_id());
+        let status = report::build_status(self.task, report, &self.ctx.next_run_id());
         let patch = json!({
             "metadata": { "resourceVersion": self.task.metadata.resource_version },
             "status": status,
         });
         let params = PatchParams {
-            field_manager: Some(crate::act::marks::FIELD_MANAGER.to_owned()),
+            field_manager: Some(crate::act::annotations::FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let name = self.task.name_any();
@@ -232,7 +232,7 @@ impl<'a> OpsTaskReconciler<'a> {
             Err(error) => return Err(TaskError::api_error("publish the status of the task")(error)),
         }
         if report.state.is_final() {
-            self.ctx.metrics.record_task_end(kind, tell::state_label(report.state));
+            self.ctx.metrics.record_task_end(kind, report::state_label(report.state));
         }
         Ok(true)
     }

@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::kubelet::FakeKubelet;
-use super::stage::{RunningController, TestEnv};
+use super::fake_kubelet::FakeKubelet;
+use super::test_env::{RunningController, TestEnv};
 
 const ETCD_VERSION: EtcdRelease = EtcdRelease::V3_5New;
 /// Time a cluster may be without a leader while its members change.

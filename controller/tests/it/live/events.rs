@@ -5,8 +5,8 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::kubelet::FakeKubelet;
-use super::stage::{RunningController, TestEnv};
+use super::fake_kubelet::FakeKubelet;
+use super::test_env::{RunningController, TestEnv};
 
 /// The Events of `main`: type, reason, message.
 async fn list_events(stage: &TestEnv) -> Vec<(String, String, String)> {

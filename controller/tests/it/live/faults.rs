@@ -17,9 +17,9 @@ use mainstay_crds::{Etcd, OperationState};
 use serde_json::json;
 
 use super::cluster::start_settled_three;
-use super::kubelet::FakeKubelet;
-use super::stage::TestEnv;
-use super::wire::{self, FaultAction, KillRate, run_with_kills, is_write};
+use super::fake_kubelet::FakeKubelet;
+use super::test_env::TestEnv;
+use super::fault_injection::{self, FaultAction, KillRate, run_with_kills, is_write};
 
 /// Number of objects of each kind.
 async fn count_parts(stage: &TestEnv) -> [usize; 7] {
@@ -44,7 +44,7 @@ async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
     let kubelet = FakeKubelet::start(&stage);
     let (writes, lost) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&lost);
-    let client = wire::build_client(&stage, move |request| {
+    let client = fault_injection::build_client(&stage, move |request| {
         if !is_write(request) {
             return FaultAction::Forward;
         }
@@ -185,7 +185,7 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
     let failed = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&failed);
     // The n-th write for the n-th cluster fails, each in its own way.
-    let client = wire::build_client(&stage, move |request| {
+    let client = fault_injection::build_client(&stage, move |request| {
         let path = request.uri().path();
         let cluster = (0..CLUSTERS).find(|n| path.contains(&cluster_name(*n)));
         let Some(cluster) = cluster.filter(|_| is_write(request)) else {
@@ -257,7 +257,7 @@ async fn reads_that_fail_now_and_then_delay_and_break_nothing() {
     let kubelet = FakeKubelet::start(&stage);
     let unread = Arc::new(ReadFaults::default());
     let reads = Arc::clone(&unread);
-    let client = wire::build_client(&stage, move |request| {
+    let client = fault_injection::build_client(&stage, move |request| {
         if is_write(request) {
             return FaultAction::Forward;
         }

@@ -6,9 +6,9 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::kubelet::{JobResult, FakeKubelet};
+use super::fake_kubelet::{JobResult, FakeKubelet};
 use super::recovery::{RestoredServer, job_args, complete_single_restore, lose_single_member, single_member_spec, wait_recovery_over};
-use super::stage::TestEnv;
+use super::test_env::TestEnv;
 
 const RESTORE_JOB: &str = "main-restore-0";
 const COORDINATION_CONFIG_MAP: &str = "main-coordination";

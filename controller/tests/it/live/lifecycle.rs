@@ -9,8 +9,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use mainstay_crds::{ConditionStatus, ConditionType, Etcd};
 use serde_json::{Value, json};
 
-use super::kubelet::FakeKubelet;
-use super::stage::TestEnv;
+use super::fake_kubelet::FakeKubelet;
+use super::test_env::TestEnv;
 
 /// All objects of a cluster of three exist, and its conditions are True.
 async fn assert_all_parts(stage: &TestEnv) {

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use super::kubelet::{JobResult, FakeKubelet};
-use super::protection::{create_copy_task, wait_for_task, is_copied, create_ops_task};
+use super::fake_kubelet::{JobResult, FakeKubelet};
+use super::backup_jobs::{create_copy_task, wait_for_task, is_copied, create_ops_task};
 use super::recovery::store_spec;
-use super::stage::TestEnv;
-use super::wire::{self, FaultAction, KillRate, run_with_kills, is_write};
+use super::test_env::TestEnv;
+use super::fault_injection::{self, FaultAction, KillRate, run_with_kills, is_write};
 
 /// Creates a cluster with a backup and waits until it is idle.
 async fn create_backed_up_cluster(stage: &TestEnv) {
@@ -146,7 +146,7 @@ async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
     // The fault of the next write to the document. The creation of a Job is held until the pin was checked.
     let (next, requested) = (Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
     let (fault, notifier) = (Arc::clone(&next), Arc::clone(&requested));
-    let client = wire::build_client(&stage, move |request| {
+    let client = fault_injection::build_client(&stage, move |request| {
         let path = request.uri().path();
         if request.method() == Method::POST && path.ends_with("/jobs") {
             notifier.notify_one();
@@ -252,7 +252,7 @@ async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_befor
     // The first write of the outcome is lost; then the controller is killed when it is about to delete the Job.
     let (is_over, deletes) = (Arc::new(Mutex::new(0_u32)), Arc::new(Notify::new()));
     let (over, notifier) = (Arc::clone(&is_over), Arc::clone(&deletes));
-    let client = wire::build_client(&stage, move |request| {
+    let client = fault_injection::build_client(&stage, move |request| {
         let path = request.uri().path();
         let mut over = over.lock().unwrap();
         if *over == 1 && is_write(request) && path.ends_with("/etcdopstasks/first/status") {

@@ -7,8 +7,8 @@ use mainstay_controller::http;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::stage::{RunningController, TestEnv};
-use super::wire::{self, FaultAction};
+use super::test_env::{RunningController, TestEnv};
+use super::fault_injection::{self, FaultAction};
 
 /// The HTTP endpoints of a controller. Dropping it stops the server.
 struct Endpoints {
@@ -60,7 +60,7 @@ async fn it_is_ready_once_it_has_seen_everything_and_lives_all_the_time() {
     let mut stage = TestEnv::start_without_crds().await;
     let requested = Arc::new(RequestCounts::default());
     let counts = Arc::clone(&requested);
-    let client = wire::build_client(&stage, move |request| {
+    let client = fault_injection::build_client(&stage, move |request| {
         counts.all.fetch_add(1, Ordering::SeqCst);
         if !request.uri().path().ends_with("/statefulsets") {
             return FaultAction::Forward;

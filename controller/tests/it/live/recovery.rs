@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 
 use super::cluster::ProxiedCluster;
 use super::events::wait_for_event;
-use super::kubelet::{JobResult, FakeKubelet};
-use super::stage::TestEnv;
-use super::wire::{self, FaultAction, is_write};
+use super::fake_kubelet::{JobResult, FakeKubelet};
+use super::test_env::TestEnv;
+use super::fault_injection::{self, FaultAction, is_write};
 
 /// Address of the restored member.
 pub(super) const RESTORED_ADDRESS: &str = "127.0.0.50";
@@ -131,7 +131,7 @@ impl ControllerKiller {
             for round in 0_u64.. {
                 let writes = Arc::new(AtomicU64::new(0));
                 let counted = Arc::clone(&writes);
-                let client = wire::build_client(&stage, move |request| {
+                let client = fault_injection::build_client(&stage, move |request| {
                     counted.fetch_add(u64::from(is_write(request)), Ordering::Relaxed);
                     FaultAction::Forward
                 });

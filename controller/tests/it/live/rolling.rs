@@ -12,8 +12,8 @@ use mainstay_testkit::EtcdOptions;
 use serde_json::json;
 
 use super::cluster::{ProxiedCluster, start_settled_three};
-use super::kubelet::FakeKubelet;
-use super::stage::TestEnv;
+use super::fake_kubelet::FakeKubelet;
+use super::test_env::TestEnv;
 
 async fn list_pod_uids(stage: &TestEnv, size: usize) -> BTreeMap<usize, String> {
     let mut uids = BTreeMap::new();

@@ -1,41 +1,41 @@
 //! `make soak`: the tests that `make test` runs with a few kills, here with a kill after every few writes.
 
-use super::wire::KillRate::High;
-use super::{adopt, between, faults, joining, lead, pins, signals, volumes};
+use super::fault_injection::KillRate::High;
+use super::{adoption, job_failover, faults, scale_out, leader_election, pins, loss_detection, volume_expansion};
 
 #[tokio::test]
 async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {
-    Box::pin(adopt::adopt_three(High)).await;
+    Box::pin(adoption::adopt_three(High)).await;
 }
 
 #[tokio::test]
 async fn a_single_member_is_restored_by_one_job_for_each_attempt() {
-    between::restore_single_member(High).await;
+    job_failover::restore_single_member(High).await;
 }
 
 #[tokio::test]
 async fn a_lost_quorum_is_recovered_by_one_job_for_each_volume() {
-    between::recover_quorum(High).await;
+    job_failover::recover_quorum(High).await;
 }
 
 #[tokio::test]
 async fn a_task_goes_back_to_a_moment_by_one_job() {
-    between::restore_by_task(High).await;
+    job_failover::restore_by_task(High).await;
 }
 
 #[tokio::test]
 async fn a_task_recovers_a_quorum_by_one_job_for_each_volume() {
-    between::recover_quorum_by_task(High).await;
+    job_failover::recover_quorum_by_task(High).await;
 }
 
 #[tokio::test]
 async fn deltas_are_folded_by_one_job_whose_outcome_is_told_before_it_goes() {
-    between::compact_deltas(High).await;
+    job_failover::compact_deltas(High).await;
 }
 
 #[tokio::test]
 async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
-    Box::pin(between::run_restore_drill(High)).await;
+    Box::pin(job_failover::run_restore_drill(High)).await;
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
 
 #[tokio::test]
 async fn a_cluster_grows_by_one_member_after_the_other_whoever_is_killed() {
-    joining::scale_out_to_three(High).await;
+    scale_out::scale_out_to_three(High).await;
 }
 
 #[tokio::test]
@@ -65,15 +65,15 @@ async fn what_a_verification_found_is_told_whoever_is_killed_before() {
 
 #[tokio::test]
 async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() {
-    signals::replace_lost_pvc(High).await;
+    loss_detection::replace_lost_pvc(High).await;
 }
 
 #[tokio::test]
 async fn nor_do_pods_notice_when_controllers_are_killed_between_any_two_writes_of_it() {
-    Box::pin(volumes::expand_volumes(High)).await;
+    Box::pin(volume_expansion::expand_volumes(High)).await;
 }
 
 #[tokio::test]
 async fn never_do_two_act_whoever_believes_to_have_the_lease() {
-    lead::contend_for_lease(4).await;
+    leader_election::contend_for_lease(4).await;
 }

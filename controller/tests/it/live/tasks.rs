@@ -14,13 +14,13 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::cluster::ProxiedCluster;
-use super::kubelet::{JobResult, FakeKubelet};
-use super::protection::{last_error_code, wait_for_task, create_ops_task, start_sidecar};
+use super::fake_kubelet::{JobResult, FakeKubelet};
+use super::backup_jobs::{last_error_code, wait_for_task, create_ops_task, start_sidecar};
 use super::recovery::{
     RESTORED_ADDRESS, RestoredServer, job_args, complete_quorum_restore, recovery_condition, lose_single_member, lose_two_members, has_member_pods, create_three_members,
     wait_recovery_over, store_spec,
 };
-use super::stage::TestEnv;
+use super::test_env::TestEnv;
 
 /// Size of a value in bytes and number of writes: enough for defragmentation to shrink the database visibly.
 const VALUE_BYTES: usize = 10_000;

@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::ProxiedCluster;
-use super::kubelet::FakeKubelet;
-use super::stage::TestEnv;
+use super::fake_kubelet::FakeKubelet;
+use super::test_env::TestEnv;
 
 const STAGE_ANNOTATION: &str = "etcd-mainstay.io/peer-tls";
 /// Enough for twelve restarts of etcd on a loaded machine.

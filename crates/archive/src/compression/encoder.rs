@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use flate2::write::ZlibEncoder;
 
-use super::lanes::{WorkerPanicked, WorkerPool};
+use super::worker_pool::{WorkerPanicked, WorkerPool};
 use super::lzw::LzwWriter;
 use super::member::{self, CONTENT_LEN};
 use super::{Compression, OpenStreamError, StreamError};

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use flate2::bufread::MultiGzDecoder;
 use libdeflater::Decompressor;
 
-use super::lanes::{WorkerPanicked, WorkerPool};
+use super::worker_pool::{WorkerPanicked, WorkerPool};
 use super::member::{self, InvalidMember, HEADER_LEN};
 use super::{Compression, READ_AHEAD, StreamError};
 

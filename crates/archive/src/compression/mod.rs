@@ -7,7 +7,7 @@
 
 mod encoder;
 mod gunzip;
-mod lanes;
+mod worker_pool;
 mod lzw;
 pub mod member;
 mod zlib;

@@ -391,7 +391,7 @@ fn the_extent_of_an_element_minds_strings_and_depth() {
     );
 }
 
-mod both_ways {
+mod parser_agreement {
     //! The fast parser and the general one must agree on every element the fast one accepts.
 
     use std::borrow::Cow;

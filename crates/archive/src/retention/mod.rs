@@ -16,7 +16,7 @@
 //! The rules are those of etcd-backup-restore, in UTC. Where upstream would orphan deltas by deleting their base, the
 //! base and the deltas between are kept until the last delta is past its retention. A delta is never used as a base.
 
-mod bucket;
+mod time_bucket;
 mod chunks;
 mod floor;
 
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use bucket::TimeBucket;
+pub use time_bucket::TimeBucket;
 
 use crate::catalogue::{Catalogue, SnapshotObject};
 use crate::chain::{ChainInfo, list_chains};
@@ -249,7 +249,7 @@ pub fn plan_retention(catalogue: &Catalogue, rules: &RetentionRules, now: Timest
         rules,
         now,
         guard,
-        decisions: bucket::apply_policy(&catalogue.fulls, rules.policy, now, guard),
+        decisions: time_bucket::apply_policy(&catalogue.fulls, rules.policy, now, guard),
     };
     let mut deletable = Vec::new();
     for stream in &streams {

@@ -6,7 +6,7 @@
     reason = "tests may panic on what they built themselves"
 )]
 
-mod choosing;
+mod chain_selection;
 mod fixtures;
 mod props;
 mod retention;

@@ -4,5 +4,5 @@
 
 mod build;
 mod crash;
-mod hostile;
+mod damaged_files;
 mod support;

@@ -14,10 +14,10 @@
 //! but a complete new directory, which the next run moves into place. Recovery never moves the old directory
 //! back: a restore was requested because it is unusable.
 
-mod aside;
+mod previous_dirs;
 mod error;
-mod mark;
-mod place;
+mod marker;
+mod swap_target;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -31,11 +31,11 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use self::mark::StagingMarker;
-use self::place::{TargetState, SwapTarget};
-use crate::durable;
+use self::marker::StagingMarker;
+use self::swap_target::{TargetState, SwapTarget};
+use crate::durable_fs;
 
-pub use self::aside::{PreviousDataDir, list_previous_data_dirs};
+pub use self::previous_dirs::{PreviousDataDir, list_previous_data_dirs};
 pub use self::error::SwapError;
 pub use self::recovery::{SwapRecovery, recover_swap};
 
@@ -100,7 +100,7 @@ impl StagingDir {
         place.ensure_not_in_use()?;
         for attempt in 0..MAX_NAME_ATTEMPTS {
             let dir = place.staging_path(attempt);
-            match durable::create_private_dir(&dir) {
+            match durable_fs::create_private_dir(&dir) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(source) => return Err(SwapError::create(dir, source)),
@@ -165,7 +165,7 @@ impl StagingDir {
         watch: StepHook<'_>,
     ) -> Result<CommittedSwap, SwapError> {
         watch(SwapStep::Sync);
-        durable::sync_tree(&self.dir).map_err(|(path, source)| SwapError::Sync { path, source })?;
+        durable_fs::sync_tree(&self.dir).map_err(|(path, source)| SwapError::Sync { path, source })?;
         let state = self.target.read_state()?;
         // Held until the swap is done: etcd must not start on the old database meanwhile.
         let _until_swapped = self.target.lock_database()?;
@@ -173,7 +173,7 @@ impl StagingDir {
         watch(SwapStep::WriteMarker);
         self.marker
             .mark_complete(&before)
-            .and_then(|()| durable::sync_dir(&self.dir))
+            .and_then(|()| durable_fs::sync_dir(&self.dir))
             .map_err(|source| SwapError::Marker {
                 dir: self.dir.clone(),
                 source,

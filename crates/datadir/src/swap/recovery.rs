@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::mark::{MarkerLock, StagingMarker};
-use super::place::{TargetState, SwapTarget};
+use super::marker::{MarkerLock, StagingMarker};
+use super::swap_target::{TargetState, SwapTarget};
 use super::{SwapStep, SwapError, StepHook};
 
 /// Result of a recovery.

@@ -243,7 +243,7 @@ fn a_mark_cut_short_does_not_make_a_directory_complete() {
     ] {
         let staging = world.root.path().join("data.restoring-1");
         write_data(&staging, "half");
-        fs::write(staging.join(mark::FILE_NAME), content).unwrap();
+        fs::write(staging.join(marker::FILE_NAME), content).unwrap();
         let recovery = recover_swap(&world.target()).unwrap();
         assert!(!recovery.moved_into_place, "{content:?}");
         assert!(!staging.exists());
@@ -257,7 +257,7 @@ fn several_candidates_are_for_a_person_to_choose_from() {
     for number in [1, 2] {
         let staging = world.root.path().join(format!("data.restoring-{number}"));
         write_data(&staging, NEW_DATA);
-        fs::write(staging.join(mark::FILE_NAME), "complete data.before-x\n").unwrap();
+        fs::write(staging.join(marker::FILE_NAME), "complete data.before-x\n").unwrap();
     }
     let error = recover_swap(&world.target()).unwrap_err();
     assert!(matches!(error, SwapError::Ambiguous { .. }), "{error}");
@@ -271,7 +271,7 @@ fn a_mark_cannot_name_a_place_elsewhere() {
     let old = world.root.path().join("data.restoring-1");
     write_data(&old, OLD_DATA);
     for name in ["../data.before-1", "data.before-/../../x", "elsewhere"] {
-        let mark = world.target().join(mark::FILE_NAME);
+        let mark = world.target().join(marker::FILE_NAME);
         fs::write(mark, format!("complete {name}\n")).unwrap();
         let recovery = recover_swap(&world.target()).unwrap();
         assert_eq!((recovery.previous_dir, recovery.foreign.len()), (None, 1), "{name}");

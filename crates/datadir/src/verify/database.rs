@@ -11,8 +11,8 @@ use mainstay_mvcc::{
     schema, read_small_bucket,
 };
 
-use super::damage;
-use super::entries::SmallBuckets;
+use super::classification;
+use super::small_buckets::SmallBuckets;
 use super::findings::{Findings, CheckFailure};
 use super::read_ahead;
 use super::report::{FaultKind, WarningKind, format_error_chain};
@@ -65,7 +65,7 @@ const EMPTY_FACTS: DatabaseStatus = DatabaseStatus {
 impl OpenedDatabase {
     /// Reads the meta pages, the newest row and the small buckets of `file`.
     pub(super) fn read(path: &Path, file: File, findings: &mut Findings) -> Result<Self, CheckFailure> {
-        let pages = |error| damage::classify_page_error(path, error);
+        let pages = |error| classification::classify_page_error(path, error);
         let bytes = file
             .size()
             .map_err(|source| super::error::VerifyError::open(path, source))?;
@@ -141,7 +141,7 @@ impl OpenedDatabase {
         let checked = checked.map_err(|fault: WalkError| fault.into_check_failure(&self.path))?;
         let history = history
             .finish(|id| leases.contains(&id))
-            .map_err(|fault| damage::classify_row_fault(&self.path, &fault))?;
+            .map_err(|fault| classification::classify_row_fault(&self.path, &fault))?;
         self.warn_history(&history.warnings, findings);
         Ok(WalkSummary {
             bytes_in_use: checked
@@ -168,16 +168,16 @@ impl OpenedDatabase {
 fn read_facts(path: &Path, database: &Database<File>, findings: &mut Findings) -> Result<DatabaseStatus, CheckFailure> {
     let facts = match DatabaseStatus::read(database) {
         Err(DatabaseStatusError::NotEtcd) => None,
-        read => Some(read.map_err(|error| damage::classify_facts_error(path, error))?),
+        read => Some(read.map_err(|error| classification::classify_facts_error(path, error))?),
     };
     if let Some(facts) = facts {
         return Ok(facts);
     }
     let meta =
-        read_small_bucket(database, schema::META).map_err(|error| damage::classify_facts_error(path, error))?;
+        read_small_bucket(database, schema::META).map_err(|error| classification::classify_facts_error(path, error))?;
     // With a consistent index, entries were applied, so the key bucket must exist.
     if meta.iter().any(|(key, _)| key == schema::CONSISTENT_INDEX) {
-        return Err(damage::classify_facts_error(path, DatabaseStatusError::NotEtcd));
+        return Err(classification::classify_facts_error(path, DatabaseStatusError::NotEtcd));
     }
     findings.add_warning(
         WarningKind::DatabaseEmpty,
@@ -216,7 +216,7 @@ fn warn_unknown_buckets(
 ) -> Result<(), CheckFailure> {
     let buckets = database
         .buckets()
-        .map_err(|error| damage::classify_page_error(path, error))?;
+        .map_err(|error| classification::classify_page_error(path, error))?;
     for (name, _) in buckets {
         if !KNOWN_BUCKETS.contains(&name.as_slice()) {
             let place = format!("bucket {:?}", String::from_utf8_lossy(&name));
@@ -229,7 +229,7 @@ fn warn_unknown_buckets(
 
 /// Checks the newest row, also in a verification that skips the other rows.
 fn check_newest_row(path: &Path, database: &Database<File>) -> Result<(), CheckFailure> {
-    let pages = |error| damage::classify_page_error(path, error);
+    let pages = |error| classification::classify_page_error(path, error);
     let Some(root) = database.bucket(schema::KEY).map_err(pages)? else {
         return Ok(());
     };
@@ -237,7 +237,7 @@ fn check_newest_row(path: &Path, database: &Database<File>) -> Result<(), CheckF
     let Some(item) = cursor.next().map_err(pages)? else {
         return Ok(());
     };
-    let row = |fault: RowFault| damage::classify_row_fault(path, &fault);
+    let row = |fault: RowFault| classification::classify_row_fault(path, &fault);
     let key = RevisionKey::decode(item.key)
         .map_err(|source| row(RowFault::InvalidKey { ordinal: 0, source }))?;
     let revision = key.main;
@@ -277,8 +277,8 @@ impl From<RowFault> for WalkError {
 impl WalkError {
     fn into_check_failure(self, path: &Path) -> CheckFailure {
         match self {
-            Self::Pages(error) => damage::classify_page_error(path, error),
-            Self::Row(fault) => damage::classify_row_fault(path, &fault),
+            Self::Pages(error) => classification::classify_page_error(path, error),
+            Self::Row(fault) => classification::classify_row_fault(path, &fault),
             Self::Lease(reason) => CheckFailure::damage(FaultKind::Entry, path, "bucket lease", reason),
         }
     }

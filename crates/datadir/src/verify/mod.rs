@@ -17,19 +17,19 @@
 //! **Limits**: a flipped bit inside a key or value is not detected, because bbolt pages have no checksum.
 //! Comparing `HashKV` with another member at the same revision detects it.
 
-mod conclusion;
-mod damage;
+mod report_builder;
+mod classification;
 mod database;
-mod entries;
+mod small_buckets;
 mod error;
 mod facts;
 mod findings;
-mod job;
+mod dir_check;
 mod layout;
 mod parts;
 mod raft;
 mod read_ahead;
-mod relation;
+mod consistency;
 mod report;
 mod snapshot;
 

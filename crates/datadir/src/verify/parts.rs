@@ -7,11 +7,11 @@ use mainstay_wal::{ListError, Log};
 use rustix::fs::FlockOperation;
 
 use super::Depth;
-use super::conclusion::{build_report, collect_facts};
+use super::report_builder::{build_report, collect_facts};
 use super::database::OpenedDatabase;
 use super::error::VerifyError;
 use super::findings::Findings;
-use super::job::DirCheck;
+use super::dir_check::DirCheck;
 use super::layout::{PathKind, DirLayout, SnapDir, is_not_found, read_path_kind};
 use super::report::{DirVerdict, FaultKind, DirReport, WarningKind};
 use crate::lock::try_flock;

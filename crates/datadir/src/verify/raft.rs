@@ -9,7 +9,7 @@ use mainstay_wal::{
 };
 
 use super::Depth;
-use super::damage;
+use super::classification;
 use super::error::VerifyError;
 use super::findings::Findings;
 use super::layout::{DirLayout, SnapDir};
@@ -57,7 +57,7 @@ pub(super) fn inspect_raft_files(
     applied: RaftIndex,
     findings: &mut Findings,
 ) -> Result<Option<RaftState>, VerifyError> {
-    let Some(log) = findings.record_damage(Log::open(&layout.wal).map_err(damage::classify_list_error))? else {
+    let Some(log) = findings.record_damage(Log::open(&layout.wal).map_err(classification::classify_list_error))? else {
         return Ok(None);
     };
     warn_broken_copies(layout, &log, snap_dir, findings);
@@ -68,7 +68,7 @@ pub(super) fn inspect_raft_files(
     };
     let read = part
         .read()
-        .map_err(|error| damage::classify_log_error(&layout.wal, error));
+        .map_err(|error| classification::classify_log_error(&layout.wal, error));
     let Some(summary) = findings.record_damage(read)? else {
         return Ok(None);
     };
@@ -80,7 +80,7 @@ pub(super) fn inspect_raft_files(
     )?;
     check_log_start(layout, &log, snapshot.as_ref(), findings);
     let followed = scan_unapplied_entries(&part, &summary, snapshot.as_ref(), depth, applied)
-        .map_err(|error| damage::classify_log_error(&layout.wal, error));
+        .map_err(|error| classification::classify_log_error(&layout.wal, error));
     let behind = findings.record_damage(followed)?.unwrap_or_default();
     Ok(Some(RaftState {
         summary,

@@ -10,7 +10,7 @@ use mainstay_ids::{MemberId, RaftIndex, Term};
 use mainstay_wal::{ConfState, Log, LogSummary, SnapFile, SnapName};
 
 use super::Depth;
-use super::damage;
+use super::classification;
 use super::error::VerifyError;
 use super::findings::Findings;
 use super::layout::SnapDir;
@@ -63,7 +63,7 @@ pub(super) fn choose_snapshot(
         }
         let mut unusable = |reason| findings.add_warning(WarningKind::SnapshotUnusable, path, "", reason);
         match SnapFile::read(path) {
-            Err(error) => unusable(damage::classify_snapshot_error(error)?),
+            Err(error) => unusable(classification::classify_snapshot_error(error)?),
             Ok(_) if chosen.is_some() => {}
             // etcd uses only snapshots with a WAL record: a crash can leave a file without one.
             Ok(snapshot) if view.has_snapshot_mark(snapshot.term, snapshot.index) => {

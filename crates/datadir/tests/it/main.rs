@@ -5,18 +5,18 @@ mod clean_stop;
 #[cfg(test)]
 mod database;
 #[cfg(test)]
-mod hostile;
+mod corruption;
 #[cfg(test)]
 mod log;
 #[cfg(test)]
-mod parts;
+mod missing_parts;
 #[cfg(test)]
-mod real;
+mod real_etcd;
 #[cfg(test)]
-mod relation;
+mod consistency;
 #[cfg(test)]
 mod snapshots;
 #[cfg(test)]
-mod sound;
+mod valid_dirs;
 #[cfg(test)]
 mod support;

@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use mainstay_crds::Etcd;
 
 use super::{JobBuilder, WORK_DIR};
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
 use crate::settings::OperatorSettings;
-use crate::shape::RenderInput;
+use crate::render_input::RenderInput;
 
 /// Settings of a compaction Job.
 #[derive(Clone, Debug, PartialEq, Default)]

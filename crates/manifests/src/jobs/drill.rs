@@ -9,11 +9,11 @@ use mainstay_ids::HashKv;
 
 use super::restore::RestorePoint;
 use super::{JobBuilder, WORK_DIR};
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
 use crate::settings::OperatorSettings;
-use crate::shape::RenderInput;
+use crate::render_input::RenderInput;
 
 /// Settings of a restore drill.
 #[derive(Clone, Debug, PartialEq, Default)]

@@ -34,7 +34,7 @@ pub use drill::{DrillJob, render_drill_job};
 pub use restore::{RevisionIncrement, RestoreJob, SetAsideJob, RestorePoint, render_restore_job, render_set_aside_job};
 pub use verify::{VerifyJob, render_verify_job};
 
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::labels::{self, Component};
 use crate::meta;
 use crate::pod::init::{RESTORER, TERMINATION_LOG, render_chown_container};

@@ -8,13 +8,13 @@ use mainstay_crds::Etcd;
 
 use super::{JobBuilder, build_work_mount};
 use crate::config;
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
 use crate::names::Ordinal;
 use crate::pod::pod_identity_env;
 use crate::settings::OperatorSettings;
-use crate::shape::RenderInput;
+use crate::render_input::RenderInput;
 use crate::store::escape_dollar;
 use crate::values;
 

@@ -7,11 +7,11 @@ use mainstay_crds::Etcd;
 
 use super::JobBuilder;
 use super::restore::RestorePoint;
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
 use crate::settings::OperatorSettings;
-use crate::shape::RenderInput;
+use crate::render_input::RenderInput;
 use crate::values;
 
 /// Settings of a verification.

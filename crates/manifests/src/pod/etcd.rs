@@ -7,7 +7,7 @@ use super::{
     ETCD_CONTAINER, RUN_MOUNT, RUN_VOLUME, data_mount, volume_mount, probes, into_read_only, security,
 };
 use crate::config;
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::values;
 
 pub(super) fn render_container(draft: &RenderContext<'_>) -> Container {

@@ -7,7 +7,7 @@ use super::{
     pod_identity_env, volume_mount, into_read_only, security,
 };
 use crate::config;
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::store::StoreAccess;
 use crate::values;
 

@@ -29,7 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use version::EtcdVersion;
 
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::{self, Component};
 use crate::tls::SECRET_MODE;

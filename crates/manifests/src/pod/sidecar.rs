@@ -9,10 +9,10 @@ use mainstay_crds::scalar::DurationString;
 use super::etcd::container_port;
 use super::{SIDECAR_CONTAINER, build_client_flags, data_mount, pod_identity_env, probes, security};
 use crate::config;
-use crate::draft::RenderContext;
+use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::schedule;
-use crate::shape::UrlScheme;
+use crate::render_input::UrlScheme;
 use crate::store::escape_dollar;
 use crate::values;
 

@@ -9,7 +9,7 @@ use mainstay_manifests::jobs::{
 };
 use mainstay_manifests::{RenderInput, render};
 use mainstay_restorer::args::RestorerArgs;
-use mainstay_restorer::verbs::RestorerCommand;
+use mainstay_restorer::commands::RestorerCommand;
 use mainstay_sidecar::args::SidecarArgs;
 
 use crate::support::{

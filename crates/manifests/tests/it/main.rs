@@ -13,7 +13,7 @@ mod golden;
 mod live;
 mod monitoring;
 mod pods;
-mod rights;
+mod rbac;
 mod rollout;
 mod schemas;
 mod selectors;

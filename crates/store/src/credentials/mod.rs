@@ -13,12 +13,12 @@
 //! never a value.
 
 mod fields;
-mod typed;
+mod accounts;
 
 pub(crate) use fields::fingerprint_credentials;
 pub use fields::{CredentialError, CredentialFingerprint};
-pub(crate) use typed::GoogleKind;
-pub(crate) use typed::{AzureAccount, GoogleAccount, OssAccount, S3Credentials, S3Identity};
+pub(crate) use accounts::GoogleKind;
+pub(crate) use accounts::{AzureAccount, GoogleAccount, OssAccount, S3Credentials, S3Identity};
 
 #[cfg(test)]
 mod tests;

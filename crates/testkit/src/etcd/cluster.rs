@@ -6,7 +6,7 @@ use mainstay_ids::MemberId;
 use tokio::time::{sleep, timeout};
 
 use super::process::free_url;
-use super::wires::PeerProxies;
+use super::peer_proxy::PeerProxies;
 use super::{EtcdServer, EtcdOptions, EtcdRelease};
 
 /// Time limit of an election on a loaded machine.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::place::{cache_dir, env_path};
+use crate::paths::{cache_dir, env_path};
 
 /// An etcd release line for which `make setup` installs binaries, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

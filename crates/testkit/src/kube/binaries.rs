@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::place::{cache_dir, env_path};
+use crate::paths::{cache_dir, env_path};
 
 /// Path of a Kubernetes program, in the directory `MAINSTAY_KUBERNETES` or `KUBEBUILDER_ASSETS`, or in the cache.
 ///

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
-use crate::authority::{CertificateAuthority, create_ca};
+use crate::ca::{CertificateAuthority, create_ca};
 
 /// Directory of the certificates and keys.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use super::binaries::minor_version;
 use super::pki::Pki;
 use super::process::KubeProcess;
 use crate::etcd::{EtcdServer, EtcdOptions, EtcdRelease, free_url};
-use crate::place::env_path;
+use crate::paths::env_path;
 
 /// Environment variable with the directory of an API server that several tests share.
 pub const SHARED_API_ENV: &str = "MAINSTAY_SHARED_API";

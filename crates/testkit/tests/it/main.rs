@@ -8,6 +8,6 @@
 mod etcd;
 mod faults;
 mod kubernetes;
-mod load;
+mod workload;
 mod recorder;
 mod resources;

@@ -2,7 +2,7 @@
 
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
-use mainstay_crds::{Etcd, EtcdOpsTask, definition};
+use mainstay_crds::{Etcd, EtcdOpsTask, crd};
 use mainstay_testkit::ApiServer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use std::fmt::Debug;
 /// A server with the CRDs, a client and a namespace.
 async fn start_server() -> (ApiServer, Client, String) {
     let server = ApiServer::start().await;
-    let definitions = definition::all_crds();
+    let definitions = crd::all_crds();
     server
         .create_crds(definitions.map(|known| known.without_rules().crd))
         .await;

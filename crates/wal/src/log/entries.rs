@@ -3,7 +3,7 @@
 use mainstay_ids::RaftIndex;
 
 use crate::log::records::Records;
-use crate::log::{LogError, LogSummary, first_needed_segment, fold};
+use crate::log::{LogError, LogSummary, first_needed_segment, summary};
 use crate::raft::Entry;
 use crate::record::RecordKind;
 use crate::segment::Segment;
@@ -49,7 +49,7 @@ impl<'a> Entries<'a> {
             if located.record.kind != RecordKind::Entry {
                 continue;
             }
-            let entry = fold::decode_entry(&located.at, located.record.data)?;
+            let entry = summary::decode_entry(&located.at, located.record.data)?;
             let is_due = entry.index > self.last_returned && entry.index <= self.until;
             if is_due && self.summary.term_at(entry.index) == Some(entry.term) {
                 self.last_returned = entry.index;

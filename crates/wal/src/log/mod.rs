@@ -11,7 +11,7 @@
 
 mod entries;
 mod error;
-mod fold;
+mod summary;
 mod records;
 mod terms;
 
@@ -26,7 +26,7 @@ use crate::segment::{self, ListError, Segment};
 
 pub use self::entries::Entries;
 pub use self::error::LogError;
-use self::fold::SummaryBuilder;
+use self::summary::SummaryBuilder;
 use self::records::Records;
 use self::terms::TermRuns;
 

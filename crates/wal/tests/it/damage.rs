@@ -9,7 +9,7 @@ use mainstay_wal::{
     TornReason,
 };
 
-use crate::disk::{WalDir, entry, first_segment, frame_starts, snapshot_mark, new_segment_name, next_segment, hard_state};
+use crate::support::{WalDir, entry, first_segment, frame_starts, snapshot_mark, new_segment_name, next_segment, hard_state};
 use crate::vectors::DEFAULT_RESTORE;
 
 /// Everything read from a log.

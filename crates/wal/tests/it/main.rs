@@ -3,14 +3,14 @@
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
-mod disk;
+mod support;
 #[cfg(test)]
 mod overwrite;
 #[cfg(test)]
 mod props;
 #[cfg(test)]
-mod real;
+mod real_log;
 #[cfg(test)]
-mod repairing;
+mod tail_repair;
 #[cfg(test)]
 mod vectors;

@@ -3,7 +3,7 @@
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 use mainstay_wal::{DecodeError, Encoder, Entry, WalIdentity, LogError, count_possible_writes};
 
-use crate::disk::{WalDir, entry, first_segment, snapshot_mark, new_segment_name, next_segment, hard_state};
+use crate::support::{WalDir, entry, first_segment, snapshot_mark, new_segment_name, next_segment, hard_state};
 
 fn read_entries(disk: &WalDir, after: u64) -> Vec<(u64, u64)> {
     let log = disk.open_log();

@@ -11,7 +11,7 @@ use mainstay_wal::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::disk::{WalDir, MEMBER, first_segment, snapshot_mark, new_segment_name, next_segment};
+use crate::support::{WalDir, MEMBER, first_segment, snapshot_mark, new_segment_name, next_segment};
 
 /// Steps of a log: number of entries overwritten, whether the term rises, the data.
 type LogSteps = Vec<(u64, bool, Vec<u8>)>;

@@ -9,7 +9,7 @@ use mainstay_wal::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::disk::{WalDir, MEMBER, entry, first_segment, new_segment_name, next_segment, hard_state};
+use crate::support::{WalDir, MEMBER, entry, first_segment, new_segment_name, next_segment, hard_state};
 
 /// The whole log of `etcdutl snapshot restore` 3.5.30 with all defaults.
 pub(crate) const DEFAULT_RESTORE: &str = concat!(

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::trials::{AdmissionCases, claims};
+use crate::admission::{AdmissionCases, claims};
 
 const FULL_SAMPLE: &str = "etcd-everything.yaml";
 

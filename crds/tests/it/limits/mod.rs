@@ -3,7 +3,7 @@
 mod etcd;
 mod tasks;
 
-use crate::trials::{AdmissionCase, AdmissionCases};
+use crate::admission::{AdmissionCase, AdmissionCases};
 
 /// The cases of all claims.
 pub(crate) fn admission_cases() -> Vec<AdmissionCase> {

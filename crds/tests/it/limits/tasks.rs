@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::apiserver::EmulatedApiServer;
-use crate::trials::{AdmissionCases, sample_with, claims};
+use crate::api_emulator::EmulatedApiServer;
+use crate::admission::{AdmissionCases, sample_with, claims};
 
 claims!(
     tasks_need_what_they_act_on,

@@ -1,15 +1,15 @@
 //! A real API server gives every admission case the same answer as the emulator, which the other tests use.
 
-mod odd;
+mod unusual_samples;
 mod server;
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::apiserver::{AdmissionResult, EmulationMode, normalize_path};
+use crate::api_emulator::{AdmissionResult, EmulationMode, normalize_path};
 use crate::samples::load_samples;
-use crate::trials::{ResourceChange, ExpectedAdmission, AdmissionCase};
+use crate::admission::{ResourceChange, ExpectedAdmission, AdmissionCase};
 use crate::{limits, rules};
 use server::RealApiServer;
 
@@ -35,9 +35,9 @@ struct ServerComparison {
 /// The samples unchanged, with unknown fields, and with nulls.
 fn sample_cases() -> impl Iterator<Item = AdmissionCase> {
     let odd = load_samples().into_iter().flat_map(|(name, sample)| {
-        let with_unknown = odd::add_unknown_fields(&sample);
+        let with_unknown = unusual_samples::add_unknown_fields(&sample);
         // Equal to the sample if it has every field.
-        let nulls = odd::add_nulls(&sample);
+        let nulls = unusual_samples::add_nulls(&sample);
         assert_ne!(with_unknown, sample, "{name}");
         [
             (format!("{name} with unknown fields"), with_unknown),

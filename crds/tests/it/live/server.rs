@@ -11,8 +11,8 @@ use mainstay_testkit::ApiServer;
 use serde_json::Value;
 
 use super::strip_metadata;
-use crate::apiserver::AdmissionResult;
-use crate::trials::ResourceChange;
+use crate::api_emulator::AdmissionResult;
+use crate::admission::ResourceChange;
 
 /// The server validates and stores nothing.
 const DRY_RUN: PostParams = PostParams {

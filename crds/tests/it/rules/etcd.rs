@@ -4,7 +4,7 @@ use mainstay_crds::rules::ETCD;
 use serde_json::{Value, json};
 
 use super::{RuleCase, rule_case};
-use crate::trials::ResourceChange;
+use crate::admission::ResourceChange;
 
 /// An Etcd `main` with three members, its spec merged with `patch`.
 fn etcd_with(patch: Value) -> Value {

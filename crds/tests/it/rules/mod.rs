@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use mainstay_crds::rules as tables;
 
-use crate::trials::{ResourceChange, ExpectedAdmission, AdmissionCase};
+use crate::admission::{ResourceChange, ExpectedAdmission, AdmissionCase};
 
 /// Changes that satisfy and changes that violate one rule.
 pub(crate) struct RuleCase {

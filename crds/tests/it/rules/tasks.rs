@@ -4,7 +4,7 @@ use mainstay_crds::rules::{COPY, OPS};
 use serde_json::{Value, json};
 
 use super::{RuleCase, rule_case};
-use crate::trials::ResourceChange;
+use crate::admission::ResourceChange;
 
 fn copy_change(source: &Value, target: &Value) -> ResourceChange {
     ResourceChange::Create(json!({

@@ -1,5 +1,5 @@
 //! `init` with real etcd servers: every decision, and that etcd acts accordingly.
 
-mod hostile;
+mod invalid_files;
 mod live;
-mod stage;
+mod testbed;

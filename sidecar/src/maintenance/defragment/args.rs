@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::DefragmentConfig;
-use super::decide::Threshold;
+use super::decision::Threshold;
 use crate::retention::args::parse_duration;
 use crate::schedule::{Schedule, ScheduleError};
 

@@ -17,10 +17,10 @@
 //!
 //! **After a crash**: members not yet defragmented wait for the next schedule.
 
-mod act;
+mod actions;
 pub mod args;
-pub mod decide;
-pub mod observe;
+pub mod decision;
+pub mod observation;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, elapsed_since};
-use crate::ask::Snapshotter;
+use crate::snapshotter::Snapshotter;
 use crate::schedule::{Schedule, ScheduleTimer};
 use crate::state::{SidecarRole, StateReceiver};
-use decide::{DefragmentRefusal, DefragmentStep, Threshold, DefragmentTrigger};
+use decision::{DefragmentRefusal, DefragmentStep, Threshold, DefragmentTrigger};
 
 /// Interval of threshold checks. Free pages come from compactions, which are minutes apart.
 const THRESHOLD_CHECK_INTERVAL: Duration = Duration::from_mins(10);
@@ -221,10 +221,10 @@ impl Defragmenter {
             let permit = self.maintenance_lock.acquire().await;
             let _permit = permit.map_err(|_| DefragmentError::Closed)?;
             let connect = self.connector.as_ref();
-            let observed = observe::observe_cluster(connect)
+            let observed = observation::observe_cluster(connect)
                 .await
                 .map_err(DefragmentError::Observe)?;
-            match decide::next_step(&observed, done, trigger, &threshold) {
+            match decision::next_step(&observed, done, trigger, &threshold) {
                 DefragmentStep::Done => return Ok(()),
                 DefragmentStep::Refuse(refusal) => return Err(DefragmentError::Refused(refusal)),
                 DefragmentStep::MoveLeader { .. } if leader_moves == MAX_LEADER_MOVES => {
@@ -234,7 +234,7 @@ impl Defragmenter {
                     leader_moves += 1;
                     info!(member = %leader, "moving leadership away before defragmentation");
                     self.flush_delta().await;
-                    let moved = act::move_leader(connect, leader, &url, to).await;
+                    let moved = actions::move_leader(connect, leader, &url, to).await;
                     moved.map_err(|source| DefragmentError::MoveLeader { leader, to, source })?;
                 }
                 DefragmentStep::Defragment { member, url } => {
@@ -261,7 +261,7 @@ impl Defragmenter {
     async fn defragment_member(&self, member: MemberId, url: &str) -> Result<(), DefragmentError> {
         let start = Timestamp::now();
         let connect = self.connector.as_ref();
-        let outcome = act::defragment(connect, url, self.config.timeout).await;
+        let outcome = actions::defragment(connect, url, self.config.timeout).await;
         let outcome = outcome.map_err(|source| DefragmentError::Defragment {
             member,
             url: url.to_owned(),
@@ -274,13 +274,13 @@ impl Defragmenter {
         self.metrics.record_defragmentation(url, result, elapsed_since(start));
         outcome?;
         info!(member = %member, elapsed_ms = elapsed_since(start).as_millis(), "member defragmented");
-        if act::wait_until_healthy(connect, url).await {
+        if actions::wait_until_healthy(connect, url).await {
             return Ok(());
         }
         Err(DefragmentError::Unhealthy {
             member,
             url: url.to_owned(),
-            limit: act::RECOVERY_TIMEOUT,
+            limit: actions::RECOVERY_TIMEOUT,
         })
     }
 }

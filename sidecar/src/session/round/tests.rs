@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::args::SidecarArgs;
-use crate::assemble;
+use crate::assembly;
 use crate::session::handle::SnapshotQueue;
 use crate::state::MemberStatus;
 use crate::tail::{CaptureGap, GapCause};
@@ -22,7 +22,7 @@ fn build_leader() -> BackupLeader {
         "--storage-provider=Local",
         "--store-container=none",
     ]);
-    let parts = assemble::SidecarTasks::from_args(args, true).unwrap();
+    let parts = assembly::SidecarTasks::from_args(args, true).unwrap();
     parts.election.session
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
-use mainstay_sidecar::ask::{SnapshotRequestError, Finality, Snapshotter};
+use mainstay_sidecar::snapshotter::{SnapshotRequestError, Finality, Snapshotter};
 use mainstay_sidecar::http::{FindLeader, HttpConfig, LeaderError, HttpLimits, Listeners, HttpBackend};
 use mainstay_sidecar::metrics::SidecarMetrics;
 use mainstay_sidecar::state::{StateSender, SidecarRole, SidecarState, StoredSnapshot};

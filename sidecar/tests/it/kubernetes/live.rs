@@ -21,7 +21,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::world::{
+use super::support::{
     DELTA_LEASE, FULL_LEASE, MEMBER_LEASE, LeaseSidecar, LeaseRecorder, create_leases, empty_lease, wait_for_lease, lease_holder, lease_api,
     lease_renew_time,
 };

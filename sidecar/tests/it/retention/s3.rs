@@ -17,7 +17,7 @@ use mainstay_testkit::ports::free_ports;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::bucket::TestStore;
+use super::test_store::TestStore;
 
 const BUCKET: &str = "backups";
 const KEY_ID: &str = "AKIDMAINSTAYTEST";

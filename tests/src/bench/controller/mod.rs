@@ -10,10 +10,10 @@
 //! benchmark. No pod and no etcd of the clusters runs.
 
 mod changes;
-mod page;
+mod report;
 mod process;
 mod server;
-mod world;
+mod simulator;
 
 use std::fs;
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ use super::usage;
 use changes::ChangePacing;
 use process::ControllerProcess;
 use server::BenchApiServer;
-use world::ClusterSimulator;
+use simulator::ClusterSimulator;
 
 /// Measure the controller with many clusters on a real API server
 #[derive(Clone, Debug, Parser)]
@@ -105,7 +105,7 @@ pub(super) fn main(args: &ControllerBenchArgs) -> anyhow::Result<()> {
     let _lock = super::lock_data_dir(&data)?;
     let runtime = Runtime::new().context("failed to start the async runtime")?;
     let figures = runtime.block_on(measure(args))?;
-    let text = page::render(args, &machine, &figures)?;
+    let text = report::render(args, &machine, &figures)?;
     io::stdout()
         .lock()
         .write_all(text.as_bytes())
@@ -123,7 +123,7 @@ fn log_progress(what: &str) {
 async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures> {
     let program = find_controller(args)?;
     let api_server_flags = ApiServer::start().await;
-    let definitions = mainstay_crds::definition::all_crds();
+    let definitions = mainstay_crds::crd::all_crds();
     api_server_flags
         .create_crds(definitions.into_iter().map(|definition| definition.crd))
         .await;

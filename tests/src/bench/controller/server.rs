@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::process::ControllerProcess;
-use super::world::ClusterSimulator;
+use super::simulator::ClusterSimulator;
 
 /// Number of namespaces of the Etcds.
 const NAMESPACE_COUNT: usize = 10;

@@ -8,9 +8,9 @@
 //!
 //! Both sides of a ratio are measured alternately on the same etcd. No time limit fails the benchmark.
 
-mod flow;
-mod full;
-mod page;
+mod capture;
+mod full_snapshots;
+mod report;
 
 use std::fs;
 use std::io::{self, Write};
@@ -68,10 +68,10 @@ pub(super) fn main(args: &SidecarBenchArgs) -> anyhow::Result<()> {
     let runtime = Runtime::new().context("failed to start the async runtime")?;
     let mut fulls = Vec::new();
     for keys in &args.keys {
-        fulls.push(runtime.block_on(full::measure(&data, *keys, args.runs.max(1)))?);
+        fulls.push(runtime.block_on(full_snapshots::measure(&data, *keys, args.runs.max(1)))?);
     }
-    let flow = runtime.block_on(flow::measure(&data, args.rate, args.seconds))?;
-    let text = page::render(args, &machine, &fulls, &flow)?;
+    let flow = runtime.block_on(capture::measure(&data, args.rate, args.seconds))?;
+    let text = report::render(args, &machine, &fulls, &flow)?;
     io::stdout()
         .lock()
         .write_all(text.as_bytes())

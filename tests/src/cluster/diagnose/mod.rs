@@ -7,7 +7,7 @@
 //!
 //! It only reads, every read has a deadline, and a failed read is reported in the text. It never fails.
 
-mod words;
+mod text;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::install::{ELECTION_LEASE, CONTROLLER_NAMESPACE};
-use words::{UnreadyContainer, format_etcd, format_events, indent, format_log_line, unready_containers, format_pods};
+use text::{UnreadyContainer, format_etcd, format_events, indent, format_log_line, unready_containers, format_pods};
 
 /// Timeout of one request: the API server itself may be down.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use super::linked::{LibraryError, list_libraries};
+use super::libraries::{LibraryError, list_libraries};
 
 /// Default user and group of an image.
 const NONROOT_USER: &str = "65532:65532";

@@ -9,9 +9,9 @@
 
 mod archive;
 mod catalogue;
-mod linked;
+mod libraries;
 
 pub use archive::{Image, ImageError};
 pub(super) use catalogue::build_base_images;
 pub use catalogue::{CatalogueError, DEV_TAG, ETCD_IMAGE, PAUSE_IMAGE, TOOLBOX_IMAGE, read_etcd_versions, build_program_images};
-pub use linked::LibraryError;
+pub use libraries::LibraryError;

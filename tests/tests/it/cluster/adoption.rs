@@ -8,15 +8,15 @@ use mainstay_crds::ops::TaskState;
 use mainstay_ids::MemberId;
 use mainstay_tests::cluster::Programs;
 use mainstay_tests::cluster::image::read_etcd_versions;
-use mainstay_tests::cluster::managed::ManagedEtcd;
+use mainstay_tests::cluster::managed_etcd::ManagedEtcd;
 use mainstay_tests::cluster::member::{KeySpaceContent, MemberPod, read_key_space, read_key_space_at};
 use serde_json::json;
 
 use super::bucket::BackupBucket;
 use super::druid::{self, MEMBERS};
-use super::midway::{kill_controllers, wait_until_replaced};
-use super::served::AbsenceWatch;
-use super::stage::{ETCD_NAME, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
+use super::interruptions::{kill_controllers, wait_until_replaced};
+use super::availability::AbsenceWatch;
+use super::harness::{ETCD_NAME, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
 /// Suspends the reconciliation of an Etcd.
 const SUSPEND_ANNOTATION: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";

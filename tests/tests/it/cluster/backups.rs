@@ -1,12 +1,12 @@
 //! The backup of an Etcd is drilled, compacted, verified and copied while controllers are killed.
 
 use mainstay_crds::ops::TaskState;
-use mainstay_tests::cluster::managed::{self, ManagedEtcd};
+use mainstay_tests::cluster::managed_etcd::{self, ManagedEtcd};
 use mainstay_tests::cluster::member::read_key_space;
 use serde_json::json;
 
-use super::midway::JobWatch;
-use super::stage::{assert_no_write_lost, assert_recovered, with_namespace, write_and_back_up};
+use super::interruptions::JobWatch;
+use super::harness::{assert_no_write_lost, assert_recovered, with_namespace, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewhere() {
@@ -33,7 +33,7 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         let written = load.stop().await.unwrap();
         assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
         let before = write_and_back_up(&etcd, &members).await;
-        let spec = managed::etcd_spec(&stage.namespace, "copy", 1);
+        let spec = managed_etcd::etcd_spec(&stage.namespace, "copy", 1);
         let prefix = spec["backup"]["store"]["prefix"].as_str().unwrap();
         let killed = jobs.kill_controllers_on_job(stage, "copy-worker");
         let (copied, ()) = tokio::join!(etcd.copy_backup("copy", prefix), killed);

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::stage::{ETCD_NAME, TestNamespace};
+use super::harness::{ETCD_NAME, TestNamespace};
 
 /// Number of members.
 pub(crate) const MEMBERS: usize = 3;

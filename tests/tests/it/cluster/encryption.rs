@@ -1,12 +1,12 @@
 //! TLS in every combination, and renewed certificates. Every combination with three members: `soak`.
 
 use futures::{StreamExt as _, stream};
-use mainstay_tests::cluster::managed::{self, ManagedEtcd};
+use mainstay_tests::cluster::managed_etcd::{self, ManagedEtcd};
 use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::{EncryptedConnections, eventually};
 
-use super::midway::kill_controllers;
-use super::stage::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
+use super::interruptions::kill_controllers;
+use super::harness::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
 /// Creates an Etcd with each combination, several in parallel: most of the time is spent waiting.
 pub(crate) async fn check_all_combinations(stage: &TestNamespace, replicas: usize, concurrently: usize) {
@@ -15,7 +15,7 @@ pub(crate) async fn check_all_combinations(stage: &TestNamespace, replicas: usiz
         .map(async |(number, which)| {
             let name = format!("c{number}");
             let size = i32::try_from(replicas).unwrap();
-            let spec = managed::etcd_spec(&stage.namespace, &name, size);
+            let spec = managed_etcd::etcd_spec(&stage.namespace, &name, size);
             let (client, asked) = (stage.cluster.client(), (spec, which));
             let etcd = ManagedEtcd::create_encrypted(client, &stage.namespace, &name, asked).await;
             let etcd = etcd.unwrap();

@@ -4,12 +4,12 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::DeleteParams;
 use mainstay_crds::{ConditionStatus, ConditionType};
 use mainstay_tests::cluster::eventually;
-use mainstay_tests::cluster::managed::find_condition;
+use mainstay_tests::cluster::managed_etcd::find_condition;
 use mainstay_tests::cluster::member::{MemberPod, read_key_space};
 use serde_json::{Value, json};
 
-use super::members::{self, NAME, start_load};
-use super::stage::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
+use super::plain_etcd::{self, NAME, start_load};
+use super::harness::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
 /// The cluster to join: one plain member.
 fn source_cluster(stage: &TestNamespace) -> Value {
@@ -40,7 +40,7 @@ async fn remove_last_voter(stage: &TestNamespace, old: &MemberPod, joined: &[Mem
 #[tokio::test(flavor = "multi_thread")]
 async fn members_join_a_cluster_that_runs_and_keep_its_data_when_it_is_gone() {
     with_namespace("join", async |stage| {
-        let old = members::start_plain_etcd(stage, 1).await;
+        let old = plain_etcd::start_plain_etcd(stage, 1).await;
         let theirs = start_load(&old);
         theirs.wait_for_writes(100).await.unwrap();
 

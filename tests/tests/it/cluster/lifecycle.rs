@@ -10,16 +10,16 @@ use kube::api::ListParams;
 use mainstay_crds::etcd::MemberRole;
 use mainstay_crds::{ConditionStatus, ConditionType};
 use mainstay_tests::cluster::image::{ETCD_IMAGE as IMAGE, read_etcd_versions};
-use mainstay_tests::cluster::managed::find_condition;
+use mainstay_tests::cluster::managed_etcd::find_condition;
 use mainstay_tests::cluster::member::{read_key_space, read_key_space_at};
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use mainstay_tests::cluster::{Programs, eventually};
 use serde_json::json;
 
 use super::bucket::BackupBucket;
-use super::midway::{kill_controllers, wait_for_pods, wait_until_replaced};
-use super::served::AbsenceWatch;
-use super::stage::{ETCD_NAME, LONGEST_GAP_LABEL, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
+use super::interruptions::{kill_controllers, wait_for_pods, wait_until_replaced};
+use super::availability::AbsenceWatch;
+use super::harness::{ETCD_NAME, LONGEST_GAP_LABEL, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {

@@ -5,8 +5,8 @@ use mainstay_tests::cluster::eventually;
 use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 
-use super::served::AbsenceWatch;
-use super::stage::{LONGEST_GAP_LABEL, assert_no_write_lost, with_namespace};
+use super::availability::AbsenceWatch;
+use super::harness::{LONGEST_GAP_LABEL, assert_no_write_lost, with_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_pods_killed_at_once_come_back_with_every_acknowledged_write() {

@@ -4,7 +4,7 @@ use mainstay_crds::ops::TaskState;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
-use super::stage::{TestNamespace, assert_recovered, with_namespace, write_and_back_up};
+use super::harness::{TestNamespace, assert_recovered, with_namespace, write_and_back_up};
 
 /// Deletes every key of an Etcd and restores the revision before, twice.
 pub(crate) async fn undo_delete(stage: &TestNamespace, count: usize) {

@@ -7,7 +7,7 @@ use mainstay_ids::{LeaseId, Revision};
 use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, each_version, newest_version};
 use tempfile::TempDir;
 
-use super::stage::TIMEOUT;
+use super::harness::TIMEOUT;
 use super::{SidecarHarness, WriterPool};
 use crate::support::start_etcd_on;
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::place::PREFIX;
+use super::sidecar_store::PREFIX;
 use super::{SidecarStore, SidecarHarness};
 use crate::support::{RestorerBackup, Fixture};
 

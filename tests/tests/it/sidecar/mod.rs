@@ -10,22 +10,22 @@
 //! After every fault: one sidecar takes over soon, every object in the bucket verifies, the newest stored state has the
 //! hash of the live cluster, and no write acknowledged before it is missing.
 
-mod acks;
-mod chain;
+mod acked_writes;
+mod chaos;
 mod deltas;
 mod election;
-mod farewell;
-mod foreign;
-mod fulls;
+mod shutdown;
+mod foreign_history;
+mod full_snapshots;
 mod interop;
-mod login;
+mod authentication;
 mod outages;
 mod partition;
-mod place;
-mod stage;
+mod sidecar_store;
+mod harness;
 mod writer;
 
-pub(crate) use acks::AckedWrites;
-pub(crate) use place::SidecarStore;
-pub(crate) use stage::SidecarHarness;
+pub(crate) use acked_writes::AckedWrites;
+pub(crate) use sidecar_store::SidecarStore;
+pub(crate) use harness::SidecarHarness;
 pub(crate) use writer::WriterPool;

@@ -9,7 +9,7 @@ use mainstay_ids::Revision;
 use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, SidecarProcess};
 use tokio::time::sleep;
 
-use super::stage::{SHORT_RETRY_TIMEOUT, TIMEOUT};
+use super::harness::{SHORT_RETRY_TIMEOUT, TIMEOUT};
 use super::{SidecarStore, SidecarHarness, WriterPool};
 use crate::servers::SeaweedFs;
 

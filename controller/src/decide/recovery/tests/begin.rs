@@ -4,7 +4,7 @@ use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{RecoveryCause, RecoverySource, RecoveryStage};
 use mainstay_crds::etcd::RecoveryMode;
 
-use super::scene::*;
+use super::fixture::*;
 use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, build_token};
 use crate::decide::tests::fixture::*;
 use crate::decide::{Blocker, ReconcileStep, PvcDeletionReason};
@@ -242,7 +242,7 @@ fn a_survivor_that_restarted_is_the_base_although_its_etcd_waits_for_a_quorum() 
         (2, InitFinding::WaitingToJoin),
         (3, InitFinding::CanStart),
     ];
-    let mut fixture = super::scene::with_lost_data(5, &lost);
+    let mut fixture = super::fixture::with_lost_data(5, &lost);
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     // Member 4 answers with revision 1000.
     fixture.pod_mut(3).data_revision = Some(1_001);

@@ -3,9 +3,9 @@
 mod begin;
 mod model;
 mod progress;
-pub(in crate::decide) mod scene;
+pub(in crate::decide) mod fixture;
 
 /// An incident for tests of other modules.
 pub(crate) fn test_incident() -> mainstay_coordination::incident::Incident {
-    scene::incident(3, 0)
+    fixture::incident(3, 0)
 }

@@ -3,7 +3,7 @@
 use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{RecoveryCause, RecoveryStage};
 
-use super::scene::*;
+use super::fixture::*;
 use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, RecoveryJobKind};
 use crate::decide::tests::fixture::*;
 use crate::decide::{Blocker, ReconcileStep};

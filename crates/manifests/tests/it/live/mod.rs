@@ -1,5 +1,5 @@
 //! Rendered objects on real servers.
 
 mod probes;
-mod program;
-mod rights;
+mod controller;
+mod rbac;

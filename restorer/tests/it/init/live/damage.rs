@@ -9,7 +9,7 @@ use mainstay_testkit::each_version;
 use mainstay_verdict::{DataState, VerificationDepth};
 use serde_json::json;
 
-use super::super::stage::{InitResult, InitTestbed};
+use super::super::testbed::{InitResult, InitTestbed};
 use super::{BUCKET_FLAGS, ETCD_VERSION, count_keys, start_one_member};
 
 /// Path of the first WAL segment of a member.

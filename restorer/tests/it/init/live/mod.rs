@@ -11,7 +11,7 @@ use mainstay_testkit::{EtcdRelease, each_version};
 use mainstay_verdict::{BackupSummary, ClusterSummary, DataState, VerificationDepth};
 use tokio::time::sleep;
 
-use super::stage::{TIMEOUT, EtcdProcess, InitTestbed};
+use super::testbed::{TIMEOUT, EtcdProcess, InitTestbed};
 
 const ETCD_VERSION: EtcdRelease = EtcdRelease::V3_5New;
 /// The bucket of the fixtures.

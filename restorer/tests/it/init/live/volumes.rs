@@ -5,7 +5,7 @@ use std::fs;
 use mainstay_testkit::each_version;
 use mainstay_verdict::DataState;
 
-use super::super::stage::InitTestbed;
+use super::super::testbed::InitTestbed;
 use super::{ETCD_VERSION, start_one_member, start_three_members};
 
 each_version! {

@@ -7,8 +7,8 @@ use std::path::Path;
 use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 
-use super::super::served::AbsenceWatch;
-use super::super::stage::{assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace};
+use super::super::availability::AbsenceWatch;
+use super::super::harness::{assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace};
 
 const PAGE: u64 = 4096;
 

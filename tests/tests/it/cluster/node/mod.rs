@@ -1,11 +1,11 @@
 //! Tests that need access to the node: they stop components, drop packets, damage volumes and kill processes. They run
 //! only on the cluster of this machine; `cluster filter` skips them on an external one.
 
-mod alone;
-mod cut;
+mod shared_outages;
+mod partition;
 mod damage;
-mod mended;
-mod outage;
+mod full_volume;
+mod store_outage;
 mod soak;
 mod upload;
 mod volumes;

@@ -4,8 +4,8 @@ use std::slice;
 
 use mainstay_tests::cluster::member::read_key_space;
 
-use super::super::midway::{JobWatch, RESTORE_JOB_PREFIX, kill_controllers, wait_until_replaced};
-use super::super::stage::{assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace};
+use super::super::interruptions::{JobWatch, RESTORE_JOB_PREFIX, kill_controllers, wait_until_replaced};
+use super::super::harness::{assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace};
 use super::damage::{damage_database, damage_log};
 use super::upload::{KillPoint, kill_while_uploading};
 

@@ -7,8 +7,8 @@ use mainstay_tests::cluster::eventually;
 use rand::Rng as _;
 use serde_json::json;
 
-use super::super::midway::kill_controllers;
-use super::super::stage::{TestNamespace, assert_recovered, with_local_namespace, write_and_back_up};
+use super::super::interruptions::kill_controllers;
+use super::super::harness::{TestNamespace, assert_recovered, with_local_namespace, write_and_back_up};
 
 /// When a sidecar is killed.
 pub(super) struct KillPoint {

@@ -6,20 +6,20 @@ use std::io;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
-use mainstay_tests::cluster::attend::volumes::MEMORY_CLASS;
+use mainstay_tests::cluster::node_services::volumes::MEMORY_CLASS;
 use mainstay_tests::cluster::eventually;
 use rustix::fs::statvfs;
 use serde_json::json;
 
-use super::super::members::{self, NAME, SELECTOR};
-use super::super::stage::{TestNamespace, with_local_namespace};
+use super::super::plain_etcd::{self, NAME, SELECTOR};
+use super::super::harness::{TestNamespace, with_local_namespace};
 
 const MIB: u64 = 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
     with_local_namespace("job", async |stage| {
-        members::start_plain_etcd(stage, 1).await;
+        plain_etcd::start_plain_etcd(stage, 1).await;
         let sets = stage.api::<StatefulSet>();
         let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
         sets.patch(NAME, &PatchParams::default(), &none)
@@ -56,7 +56,7 @@ async fn scale_up_again(stage: &TestNamespace) {
     sets.patch(NAME, &PatchParams::default(), &one)
         .await
         .unwrap();
-    members::wait_until_ready(stage, 1).await;
+    plain_etcd::wait_until_ready(stage, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
-use super::super::stage::{assert_resumed, start_backed_up_load, with_namespace};
+use super::super::harness::{assert_resumed, start_backed_up_load, with_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {

@@ -3,7 +3,7 @@
 use super::super::encryption::check_all_combinations;
 use super::super::lifecycle::{KillSchedule, hibernate_and_wake};
 use super::super::recoveries::undo_delete;
-use super::super::stage::with_namespace;
+use super::super::harness::with_namespace;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_serve_and_are_backed_up_whichever_of_their_connections_are_encrypted() {

@@ -1,0 +1,20 @@
+//! Compares the manual page in docs/man with the program. `make manual` regenerates it.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use mainstay_controller::args::OperatorArgs;
+use mainstay_testkit::man_pages::assert_man_pages;
+
+#[test]
+fn the_manual_page_is_up_to_date() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
+    assert_man_pages(&folder, OperatorArgs::command());
+}
+
+#[test]
+fn the_help_teaches_with_an_example() {
+    let help = OperatorArgs::command();
+    let help = help.get_after_help().map(ToString::to_string);
+    assert!(help.is_some_and(|help| help.contains("Example")));
+}

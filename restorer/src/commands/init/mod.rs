@@ -1,0 +1,339 @@
+//! `init`: decides whether etcd may start in a pod, and writes its configuration.
+//!
+//! ```text
+//! configuration of all members ┐
+//! data directory: verified     ├─► decide (pure) ─┬─ start, bootstrap, join ─► the member's configuration, exit 0
+//! other members: queried       │                  ├─ wait ─► observe again, until the timeout
+//! backup: listed, if needed    ┘                  └─ restore required, refuse ─► exit, etcd does not start
+//!                                     └─► report for the controller, in the termination message
+//! ```
+//!
+//! Invariants:
+//! * The data directory is not changed, except that the clean-shutdown marker, which is valid once, is removed and the
+//!   namespace is recorded on the volume. Nothing is restored here.
+//! * An unreachable store is not an empty one, and unreachable members are not absent.
+
+pub mod cluster;
+pub mod data;
+pub mod decide;
+pub mod template;
+mod messages;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+use mainstay_datadir::write_volume_guard;
+use mainstay_store::{StorageProvider, StoreArgs, StoreConfig};
+use mainstay_telemetry::ErrorChain;
+use mainstay_verdict::{BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use self::cluster::{MemberResponse, ClusterArgs, LocalMember, choose_response};
+use self::data::{CleanStopUse, ExpectedOwner, ObservedDataDir};
+use self::decide::{InitialClusterState, ConfiguredCluster, decide, should_wait, needs_backup};
+use self::template::{InitialClusterConfig, ConfigTemplate, TemplateError};
+use super::initialize::newest_revision;
+use crate::backup::list_snapshots;
+use crate::cli::CommandContext;
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::outcome::CommandOutcome;
+
+/// Interval of observing again while waiting.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Flags of `init`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Decides whether and how etcd may start, and writes its configuration. Runs as the init \
+        container of a member.\n\n\
+        Verifies the data directory (a quick check after a clean shutdown, all of it otherwise), queries the \
+        other members, lists the backup if it matters, and decides: bootstrap a new cluster, start with the \
+        existing data, or join as an added member. Otherwise etcd does not start: the data must be restored, \
+        the controller or an operator must act first, or etcd must never start on this volume. Only the \
+        first three decisions write the configuration and exit with 0.\n\n\
+        Never changes data and never restores. The field `init` of the JSON result contains the observed \
+        state and the decision. On machines without Kubernetes, use `initialize`.",
+    after_help = "Exit codes: 0 etcd may start; 40 the data must be restored first; 41 the controller or an operator \
+        must act first, for example add this member to the cluster; 42 etcd must not start on this volume.\n\n\
+        Examples:\n  \
+        # in a pod of a StatefulSet, with POD_NAME and POD_NAMESPACE set\n  \
+        mainstay-restorer init --config-template /var/etcd/config/etcd.conf.yaml --config-output /var/etcd/run/etcd.conf.yaml \\\n    \
+        --service-endpoints http://etcd-main-client:2379 --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main\n\n  \
+        # print the decision, change nothing\n  \
+        mainstay-restorer init --pod-name etcd-main-0 --config-template etcd.conf.yaml --dry-run -o json"
+)]
+pub struct InitArgs {
+    /// Configuration template of all members
+    ///
+    /// A configuration file of etcd, except that the advertised URLs are maps from member name to URLs.
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_TEMPLATE")]
+    pub config_template: PathBuf,
+
+    /// File to write the configuration of this member to, for `etcd --config-file`
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_OUTPUT")]
+    #[arg(required_unless_present = "dry_run")]
+    pub config_output: Option<PathBuf>,
+
+    /// Name of the pod, from which the member name is derived
+    ///
+    /// If the template has a `member-name-prefix`, the member name is PREFIX-POD.
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub pod_name: String,
+
+    /// Namespace of the volume; a volume of another namespace is refused
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// Timeout of waiting for the controller, an operator or other members to act
+    ///
+    /// After the timeout the program exits with 41, and the kubelet restarts the container.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        env = "MAINSTAY_WAIT_TIMEOUT"
+    )]
+    pub wait_timeout: SignedDuration,
+
+    /// Timeout of listing the backup, after which the store counts as unreachable
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "15s",
+        env = "MAINSTAY_STORE_LIST_TIMEOUT"
+    )]
+    pub store_list_timeout: SignedDuration,
+
+    /// Print the decision and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+
+    /// The backup; none if provider, container and prefix have their defaults.
+    #[command(flatten, next_help_heading = "Backup")]
+    pub store: StoreArgs,
+}
+
+/// Observed state and decision of one attempt.
+struct InitObservation {
+    observed: ObservedDataDir,
+    cluster: ClusterSummary,
+    backup: BackupSummary,
+    decision: InitDecision,
+    response: Option<MemberResponse>,
+}
+
+/// Inputs that do not change while init waits.
+struct InitContext<'a> {
+    context: &'a CommandContext,
+    template_path: PathBuf,
+    pod_name: String,
+    cluster: ClusterArgs,
+    store: Option<StoreConfig>,
+    store_timeout: Duration,
+}
+
+/// Decides, waits if that can change the decision, and writes the configuration.
+pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+    let InitArgs {
+        config_template,
+        config_output,
+        pod_name,
+        namespace,
+        wait_timeout,
+        store_list_timeout,
+        dry_run,
+        cluster,
+        store,
+    } = args;
+    let positive = |given: SignedDuration| Duration::try_from(given).unwrap_or_default();
+    let template = ConfigTemplate::read(&config_template)?;
+    let data_dir = template.data_dir()?;
+    let member = template.member_name(&pod_name);
+    let owner = ExpectedOwner {
+        namespace: namespace.as_deref(),
+        member: &member,
+        peer_urls: &template.peer_urls(&member).unwrap_or_default(),
+    };
+    // The marker is valid once: a dry run must not use it up.
+    let note = if dry_run { CleanStopUse::Ignore } else { CleanStopUse::Consume };
+    // Observed once: a full verification is expensive, and the marker is valid once.
+    let seen = data::observe_data_dir(&data_dir, owner, note).await?;
+    let watch = InitContext {
+        context,
+        template_path: config_template,
+        pod_name,
+        cluster,
+        store: to_store_config(store)?,
+        store_timeout: positive(store_list_timeout),
+    };
+    let wait = if dry_run {
+        Duration::ZERO
+    } else {
+        positive(wait_timeout)
+    };
+    let observation = watch.wait_for_decision(seen, wait).await?;
+    // Read again: the controller may have changed the template while init waited.
+    let (template, member) = watch.read_template()?;
+    let report = InitReport {
+        version: InitReport::VERSION,
+        member: member.clone(),
+        decision: observation.decision,
+        data: observation.observed.summary.clone(),
+        cluster: observation.cluster.clone(),
+        backup: observation.backup,
+    };
+    let text = messages::describe_decision(&report, observation.observed.faults.as_deref());
+    let Some(roster) = choose_initial_cluster(&template, &member, &observation)? else {
+        return Err(messages::to_failure(&report, text));
+    };
+    if let Some(output) = config_output.filter(|_| !dry_run) {
+        template::write_atomically(&output, &template.render_member_config(&member, &roster)?)?;
+        // After the configuration: a volume is marked only if etcd starts on it.
+        if let Some(namespace) = namespace {
+            write_volume_guard(&data_dir, &namespace)?;
+        }
+    }
+    let details = serde_json::json!({ "init": report });
+    Ok(CommandOutcome::new(ExitVerdict::Ready, text, &details))
+}
+
+/// Returns `initial-cluster` for a member that may start; `None` if it must not start.
+fn choose_initial_cluster(
+    template: &ConfigTemplate,
+    member: &str,
+    observation: &InitObservation,
+) -> Result<Option<InitialClusterConfig>, TemplateError> {
+    Ok(match observation.decision {
+        InitDecision::Bootstrap => Some(InitialClusterConfig::FromTemplate(InitialClusterState::New)),
+        InitDecision::Start => Some(InitialClusterConfig::FromTemplate(InitialClusterState::Existing)),
+        InitDecision::Join => {
+            let peer_urls = template.peer_urls(member)?;
+            let myself = LocalMember {
+                name: member,
+                peer_urls: &peer_urls,
+                observed: &observation.observed,
+            };
+            observation.response.as_ref().map(|answer| answer.to_initial_cluster(myself))
+        }
+        InitDecision::RestoreRequired(_) | InitDecision::Wait(_) | InitDecision::Refuse(_) => None,
+    })
+}
+
+/// Returns the configuration of the store, or `None` if no store is named.
+///
+/// Every flag of the store has a default, so a provider, container or prefix that was given decides.
+pub(super) fn to_store_config(store: StoreArgs) -> Result<Option<StoreConfig>, CommandFailure> {
+    let is_named = store.provider != StorageProvider::Local
+        || store
+            .container
+            .as_ref()
+            .is_some_and(|name| !name.is_empty())
+        || !store.prefix.is_empty();
+    Ok(if is_named {
+        Some(store.into_config()?)
+    } else {
+        None
+    })
+}
+
+impl InitContext<'_> {
+    /// Reads the template, which may change while init waits, and derives the name of this member.
+    fn read_template(&self) -> Result<(ConfigTemplate, String), TemplateError> {
+        let template = ConfigTemplate::read(&self.template_path)?;
+        let member = template.member_name(&self.pod_name);
+        Ok((template, member))
+    }
+
+    /// Observes and decides until there is nothing to wait for, or `wait` has passed.
+    async fn wait_for_decision(&self, seen: ObservedDataDir, wait: Duration) -> Result<InitObservation, CommandFailure> {
+        let deadline = Instant::now() + wait;
+        let mut logged = None;
+        loop {
+            let observation = self.observe(seen.clone()).await?;
+            if !should_wait(observation.decision) || Instant::now() + POLL_INTERVAL > deadline {
+                return Ok(observation);
+            }
+            // Each decision is logged once, not at every interval.
+            if logged.replace(observation.decision) != Some(observation.decision) {
+                info!(decision = ?observation.decision, "waiting");
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn observe(&self, seen: ObservedDataDir) -> Result<InitObservation, CommandFailure> {
+        // Read again each time: the controller adds members to the template while init waits.
+        let (template, member) = self.read_template()?;
+        let configured = template.configured_cluster(&member)?;
+        let peer_urls = template.peer_urls(&member).unwrap_or_default();
+        let myself = LocalMember {
+            name: &member,
+            peer_urls: &peer_urls,
+            observed: &seen,
+        };
+        // No answer of the cluster changes a refusal, so do not wait for one.
+        let answer = if is_always_refused(&seen.summary) {
+            None
+        } else {
+            let answers = self.cluster.query_members(template.other_client_urls(&member)?).await;
+            choose_response(&answers, seen.cluster_id).cloned()
+        };
+        let cluster = answer.as_ref().map(|answer| answer.to_cluster_summary(myself));
+        let cluster = cluster.unwrap_or(ClusterSummary::Unreachable);
+        let backup = self.observe_backup(&seen.summary, &cluster, configured).await;
+        let decision = decide(&seen.summary, &cluster, configured, &backup);
+        Ok(InitObservation {
+            observed: seen,
+            cluster,
+            backup,
+            decision,
+            response: answer,
+        })
+    }
+
+    async fn observe_backup(&self, data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster) -> BackupSummary {
+        let Some(config) = &self.store else {
+            return BackupSummary::Unconfigured;
+        };
+        if !needs_backup(data, cluster, configured) {
+            return BackupSummary::NotAsked;
+        }
+        let listing = async {
+            let store = mainstay_store::SnapStore::open(config, &self.context.environment)
+                .map_err(|error| CommandFailure::from(error).reason().to_owned())?;
+            list_snapshots(&store)
+                .await
+                .map_err(|error| ErrorChain(&error).to_string())
+        };
+        // A member with valid data must not wait until an outage of the store ends.
+        match timeout(self.store_timeout, listing).await {
+            Ok(Ok(catalogue)) => {
+                newest_revision(&catalogue).map_or(BackupSummary::Empty, |newest| BackupSummary::Present {
+                    newest_revision: newest,
+                })
+            }
+            Ok(Err(reason)) => {
+                warn!(error = reason, "failed to list the store");
+                BackupSummary::Unreachable
+            }
+            Err(_) => {
+                warn!("listing the store timed out");
+                BackupSummary::Unreachable
+            }
+        }
+    }
+}
+
+/// Returns whether the data directory alone decides that etcd must not start.
+fn is_always_refused(data: &DataDirSummary) -> bool {
+    match data.state {
+        DataState::Foreign | DataState::InUse | DataState::Removed => true,
+        DataState::Sound | DataState::Missing | DataState::Corrupt => false,
+    }
+}

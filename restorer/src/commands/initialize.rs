@@ -1,0 +1,191 @@
+//! `initialize`: verifies a data directory and restores it if needed. For machines without Kubernetes; pods use `init`.
+//!
+//! ```text
+//! wrong volume, in use ───────────────────────────────► refuse
+//! valid and not older than the backup ────────────────► keep it
+//! missing, corrupt, older than the backup ─┬ a backup ► restore
+//!                                          ├ none, missing ► keep it: etcd bootstraps a new cluster
+//!                                          └ none, corrupt ► refuse
+//! store unreachable ──────────────────────────────────► refuse: this is not an empty backup
+//! ```
+
+use clap::Args;
+use mainstay_archive::catalogue::Catalogue;
+use mainstay_archive::chain::{ChainRequest, ChainTarget};
+use mainstay_datadir::{DirVerdict, DirReport, write_volume_guard};
+use mainstay_store::StoreArgs;
+
+use super::restore::RestoreOptionsArgs;
+use crate::backup::Backup;
+use crate::cli::CommandContext;
+use crate::fallback::ChainSelection;
+use crate::directory::{self, RestorePlan};
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::health::{self, ValidationMode};
+use crate::members::{RestoreMemberArgs, NewCluster};
+use crate::outcome::CommandOutcome;
+use crate::upstream::UpstreamRestoreArgs;
+use crate::target::TargetArgs;
+
+/// Flags of `initialize`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Verifies the data directory, and restores it from the backup if it is missing, corrupt, or \
+        older than the backup.\n\n\
+        For machines without Kubernetes, as a step before etcd starts. In a pod, use `init`. Never changes a \
+        valid directory that is up to date, never restores to a volume of another namespace, and never treats \
+        an unreachable store as an empty one.",
+    after_help = "Example:\n  \
+        mainstay-restorer initialize --store-container backups --store-prefix etcd-main -d /var/lib/etcd && etcd --data-dir /var/lib/etcd"
+)]
+pub struct InitializeArgs {
+    /// Depth of the verification: full after a crash, sanity after a clean shutdown
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "full",
+        env = "MAINSTAY_VALIDATION_MODE"
+    )]
+    pub validation_mode: ValidationMode,
+
+    /// Namespace of the volume; a volume of another namespace is refused
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
+
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub members: RestoreMemberArgs,
+    #[command(flatten)]
+    pub options: RestoreOptionsArgs,
+    #[command(flatten)]
+    pub upstream: UpstreamRestoreArgs,
+}
+
+/// Decision about a data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataDirAction {
+    /// etcd can start on it.
+    Keep,
+    /// There is neither data nor a backup: etcd bootstraps a new cluster.
+    Bootstrap,
+    Restore,
+    /// The directory is in use, or corrupt without a backup.
+    Refuse,
+}
+
+/// Decides from the state of the directory and the newest revision of the backup; `None` means no backup.
+///
+/// Only a single member is restored for lagging behind the backup: one of several catches up from the others.
+pub fn decide(report: &DirReport, newest_backup: Option<i64>, members: usize) -> DataDirAction {
+    match (report.verdict, newest_backup) {
+        (DirVerdict::InUse, _) | (DirVerdict::Corrupt, None) => DataDirAction::Refuse,
+        (DirVerdict::Missing, None) => DataDirAction::Bootstrap,
+        (DirVerdict::Missing | DirVerdict::Corrupt, Some(_)) => DataDirAction::Restore,
+        (DirVerdict::Valid, newest) => {
+            let reached = report.facts.as_ref().map_or(0, health::highest_revision);
+            // The WAL counts: etcd applies its entries after the start and may reach the backup.
+            if members == 1 && newest.is_some_and(|newest| reached < newest) {
+                DataDirAction::Restore
+            } else {
+                DataDirAction::Keep
+            }
+        }
+    }
+}
+
+/// Returns the newest revision according to the names of the snapshots.
+pub(super) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
+    let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
+    objects.map(|object| object.name.last.0).max()
+}
+
+/// Verifies the data directory and restores it if needed.
+pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+    let InitializeArgs {
+        validation_mode,
+        namespace,
+        store,
+        members,
+        options,
+        upstream: _,
+    } = args;
+    let data_dir = members.data_dir.clone();
+    if members.all_members {
+        return Err(
+            CommandFailure::from_reason(ExitVerdict::Usage, "initialize does not support --all-members").with_next_step(
+                "use `restore --all-members` to restore the directories of all members",
+            ),
+        );
+    }
+    // Before the directory is read: the data of another namespace must not influence the decision.
+    health::refuse_foreign_volume(&data_dir, namespace.as_deref())?;
+    let report = health::verify_data_dir(data_dir.clone(), validation_mode).await?;
+    // Before the store is opened: a directory in use is refused whatever the backup holds.
+    if report.verdict == DirVerdict::InUse {
+        return health::to_outcome(&data_dir, &report);
+    }
+    let backup = Backup::open(&store.into_config()?, &context.environment).await?;
+    let newest = newest_revision(&backup.catalogue);
+    let count = members
+        .initial_cluster
+        .as_ref()
+        .map_or(1, |listed| listed.members().len());
+    let outcome = match decide(&report, newest, count) {
+        DataDirAction::Keep => health::to_outcome(&data_dir, &report)?,
+        DataDirAction::Bootstrap => {
+            let text = "neither data nor a backup exists: etcd bootstraps a new cluster";
+            CommandOutcome::new(
+                ExitVerdict::Unchanged,
+                text,
+                &serde_json::json!({"dataDir": data_dir}),
+            )
+        }
+        DataDirAction::Refuse => return health::to_outcome(&data_dir, &report),
+        DataDirAction::Restore => {
+            refuse_multi_member_restore(count)?;
+            let seating = members.build_new_cluster(context.now)?;
+            restore(&backup, seating, &options, context).await?
+        }
+    };
+    // Last: a volume is marked only once it holds, or may hold, data of this namespace.
+    if let Some(namespace) = namespace {
+        write_volume_guard(&data_dir, &namespace)?;
+    }
+    Ok(outcome)
+}
+
+/// Refuses to restore one member of several: it would bootstrap its own cluster.
+fn refuse_multi_member_restore(members: usize) -> Result<(), CommandFailure> {
+    if members == 1 {
+        return Ok(());
+    }
+    let reason = "data directory of one member of a multi-member cluster is missing or corrupt";
+    Err(CommandFailure::from_reason(ExitVerdict::Corrupt, reason).with_next_step(
+        "with quorum, remove the member and add it again as a learner; without quorum, restore all \
+         members with `restore --all-members`",
+    ))
+}
+
+async fn restore(
+    backup: &Backup,
+    seating: NewCluster,
+    options: &RestoreOptionsArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
+    let plan = RestorePlan {
+        selection: ChainSelection::find(&backup.catalogue, ChainRequest::new(ChainTarget::Latest))?,
+        cluster: seating,
+        options: options.rebuild_options(&TargetArgs::default()),
+        bump: options.revision_bump(newest_revision(&backup.catalogue)),
+        expected_hash: options.expect_hash_kv,
+        fence: None,
+        now: context.now,
+    };
+    let restored = directory::restore(backup, plan).await?;
+    Ok(CommandOutcome::new(
+        ExitVerdict::Restored,
+        restored.to_string(),
+        &restored,
+    ))
+}

@@ -1,0 +1,255 @@
+//! `restore`: restores a data directory from a backup, or from a newer data directory.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::SignedDuration;
+use mainstay_archive::chain::SnapshotChain;
+use mainstay_datadir::VolumeFence;
+use mainstay_ids::{HashKv, Revision};
+use mainstay_store::StoreArgs;
+use mainstay_telemetry::format_bytes;
+
+use super::init::to_store_config;
+use super::initialize::newest_revision;
+use crate::backup::Backup;
+use crate::cli::CommandContext;
+use crate::fallback::ChainSelection;
+use crate::directory::{self, RestorePlan};
+use crate::failure::{CommandFailure, ExitVerdict};
+use crate::health::refuse_foreign_volume;
+use crate::members::RestoreMemberArgs;
+use crate::outcome::CommandOutcome;
+use crate::upstream::UpstreamRestoreArgs;
+use crate::rebuild::finish::RevisionBump;
+use crate::rebuild::{HashCheck, RebuildOptions};
+use crate::data_dir_restore::{DataDirCandidate, restore_from_data_dir};
+use crate::target::TargetArgs;
+use crate::available_threads;
+
+/// Flags of `restore`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Restores a data directory from the newest full snapshot and the deltas after it.\n\n\
+        Builds the new directory beside the target, syncs it, and swaps it in by rename: after a crash, the target \
+        is either the complete old directory or the complete new one. The old one is kept as \
+        <DIR>.before-<time>. Verifies every hash and requires every revision; a gap is reported before anything \
+        is replaced.",
+    after_help = "Examples:\n  \
+        # the newest state of a bucket, for a single member\n  \
+        mainstay-restorer restore --storage-provider S3 --store-container backups --store-prefix shoot-1/etcd-main -d /var/etcd/data/new.etcd\n\n  \
+        # the state before a bad delete\n  \
+        mainstay-restorer restore -d restored.etcd --to-time 2026-01-31T11:59:00Z\n\n  \
+        # the data directories of a new cluster with three members\n  \
+        mainstay-restorer restore -d members --all-members --initial-cluster a=http://a:2380,b=http://b:2380,c=http://c:2380\n\n  \
+        # make Kubernetes clients discard what they cached before the restore\n  \
+        mainstay-restorer restore -d restored.etcd --bump-revision 1000000000 --mark-compacted"
+)]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    #[command(flatten)]
+    pub members: RestoreMemberArgs,
+    #[command(flatten)]
+    pub options: RestoreOptionsArgs,
+    #[command(flatten)]
+    pub upstream: UpstreamRestoreArgs,
+
+    /// Use this data directory instead of the backup if it is valid and at least as new
+    ///
+    /// It may be the directory that is replaced.
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_PREFER_DATA_DIR")]
+    #[arg(conflicts_with_all = ["to_revision", "to_time", "from"])]
+    pub prefer_data_dir: Option<PathBuf>,
+
+    /// Namespace of the volume; a volume of another namespace is refused
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// Identifies this writer on the volume; a later writer fences it off
+    ///
+    /// The data directory is not replaced once a later writer has recorded its token on the volume.
+    #[arg(long, value_name = "TOKEN", env = "MAINSTAY_FENCE")]
+    pub fence: Option<String>,
+
+    /// Print what would be restored and exit
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Options of the restored state.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Restored state")]
+pub struct RestoreOptionsArgs {
+    /// Start the restored etcd this many revisions above the newest one of the backup
+    ///
+    /// No client then sees a revision again that it saw before the restore. The number is added to the newest revision
+    /// of the backup, also if an older one is restored. Kubernetes: 1000000000.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        requires = "mark_compacted"
+    )]
+    #[arg(env = "MAINSTAY_BUMP_REVISION")]
+    pub bump_revision: u64,
+
+    /// Mark all revisions before the restore as compacted
+    ///
+    /// Watches that started before the restore fail, and their clients list again.
+    #[arg(long, env = "MAINSTAY_MARK_COMPACTED")]
+    pub mark_compacted: bool,
+
+    /// TTL of a lease whose granted TTL is not in the backup
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1h",
+        env = "MAINSTAY_DEFAULT_LEASE_TTL"
+    )]
+    pub default_lease_ttl: SignedDuration,
+
+    /// Accept a full snapshot without a hash, such as a copied database file
+    #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
+    pub skip_hash_check: bool,
+
+    /// Restore only if the backup has this hash, as reported by `HashKV` of a live etcd
+    ///
+    /// Format: REVISION:COMPACTED:HASH with the compacted revision (0 for none) and 8 hexadecimal digits.
+    #[arg(long, value_name = "HASH", env = "MAINSTAY_EXPECT_HASH_KV")]
+    pub expect_hash_kv: Option<HashKv>,
+}
+
+impl RestoreOptionsArgs {
+    /// Returns the options of the rebuild.
+    pub fn rebuild_options(&self, target: &TargetArgs) -> RebuildOptions {
+        RebuildOptions {
+            stop: target.stop_point(),
+            hash_check: if self.skip_hash_check {
+                HashCheck::Skipped
+            } else {
+                HashCheck::Required
+            },
+            default_lease_seconds: self.default_lease_ttl.as_secs().max(1),
+            threads: available_threads(),
+        }
+    }
+
+    /// Returns how revisions are raised; `newest` is the newest revision of the backup.
+    pub fn revision_bump(&self, newest: Option<i64>) -> RevisionBump {
+        RevisionBump {
+            by: self.bump_revision,
+            newest: Revision(newest.unwrap_or_default()),
+            mark_compacted: self.mark_compacted,
+        }
+    }
+}
+
+/// Restores the data directory.
+pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+    let RestoreArgs {
+        store,
+        target,
+        members,
+        options,
+        upstream: _,
+        prefer_data_dir,
+        namespace,
+        fence,
+        dry_run,
+    } = args;
+    let seating = members.build_new_cluster(context.now)?;
+    // Before the fence, which already writes to the volume.
+    refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
+    // A dry run records nothing on the volume.
+    let fence = enter_fence(&members.data_dir, fence.filter(|_| !dry_run))?;
+    let candidate = match prefer_data_dir {
+        Some(data_dir) => DataDirCandidate::verify(data_dir).await?,
+        None => None,
+    };
+    let config = match &candidate {
+        Some(_) => to_store_config(store)?, // a backup is optional if the preferred directory is usable
+        None => Some(store.into_config()?),
+    };
+    let backup = match &config {
+        Some(config) => Some(Backup::open(config, &context.environment).await?),
+        None => None,
+    };
+    let newest = backup
+        .as_ref()
+        .and_then(|backup| newest_revision(&backup.catalogue));
+    // Never go back behind the backup: clients have seen its newest revision.
+    if let Some(candidate) = candidate.filter(|candidate| candidate.is_as_new_as(newest)) {
+        if dry_run {
+            return Ok(describe_data_dir_plan(&candidate));
+        }
+        return restore_from_data_dir(candidate, seating, options.revision_bump(newest), (fence, context.now)).await;
+    }
+    let Some(backup) = backup else {
+        let reason = "neither a usable data directory nor a backup exists";
+        return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason));
+    };
+    let route = ChainSelection::find(&backup.catalogue, target.chain_request())?;
+    if dry_run {
+        return Ok(describe_chain_plan(&route.chain));
+    }
+    let plan = RestorePlan {
+        selection: route,
+        cluster: seating,
+        options: options.rebuild_options(&target),
+        bump: options.revision_bump(newest),
+        expected_hash: options.expect_hash_kv,
+        fence,
+        now: context.now,
+    };
+    let restored = directory::restore(&backup, plan).await?;
+    Ok(CommandOutcome::new(
+        ExitVerdict::Restored,
+        restored.to_string(),
+        &restored,
+    ))
+}
+
+/// Records the token of this writer on the volume, if there is one.
+fn enter_fence(data_dir: &Path, token: Option<String>) -> Result<Option<VolumeFence>, CommandFailure> {
+    let fence = token.map(|token| VolumeFence::acquire(data_dir, &token));
+    Ok(fence.transpose()?)
+}
+
+fn describe_data_dir_plan(candidate: &DataDirCandidate) -> CommandOutcome {
+    let DataDirCandidate {
+        data_dir, revision, ..
+    } = candidate;
+    let text = format!(
+        "would restore revision {revision} from data directory {}",
+        data_dir.display()
+    );
+    let details = serde_json::json!({ "reaches": revision, "fromDataDir": data_dir });
+    CommandOutcome::new(ExitVerdict::Restorable, text, &details)
+}
+
+fn describe_chain_plan(chain: &SnapshotChain) -> CommandOutcome {
+    let objects: Vec<String> = std::iter::once(&chain.base)
+        .chain(chain.deltas.iter().map(|link| &link.object))
+        .map(|object| object.name.to_string())
+        .collect();
+    let bytes: u64 = chain.base.size
+        + chain
+            .deltas
+            .iter()
+            .map(|link| link.object.size)
+            .sum::<u64>();
+    let text = format!(
+        "would restore up to revision {} from {} objects ({}):\n  {}\n",
+        chain.last_revision,
+        objects.len(),
+        format_bytes(bytes),
+        objects.join("\n  ")
+    );
+    let details = serde_json::json!({
+        "reaches": chain.last_revision.0, "objects": objects, "bytes": bytes,
+    });
+    CommandOutcome::new(ExitVerdict::Restorable, text, &details)
+}

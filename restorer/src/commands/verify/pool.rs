@@ -1,0 +1,92 @@
+//! Reads and verifies objects on several threads.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use mainstay_archive::catalogue::SnapshotObject;
+use mainstay_archive::name::SnapshotKind;
+use mainstay_mvcc::DatabaseStatus;
+
+use crate::object_check::{ObjectReadOptions, DeltaSpan, check_delta, check_full_with_facts};
+use crate::failure::{Classify, ExitVerdict};
+use crate::rebuild::{RebuildError, ObjectSource};
+
+/// Limit of objects read in parallel: each one holds download buffers and a decompressed chunk in memory.
+const MAX_WORKERS: usize = 4;
+
+/// Verified content of an object.
+#[derive(Debug)]
+pub(super) enum ObjectContents {
+    Full {
+        facts: Box<DatabaseStatus>,
+        /// Size of the database in bytes.
+        bytes: u64,
+        /// Whether the object has a hash; if so, it was compared.
+        is_hashed: bool,
+    },
+    Delta(DeltaSpan),
+}
+
+/// An object and the result of verifying it.
+#[derive(Debug)]
+pub(super) struct ObjectCheck {
+    pub(super) object: SnapshotObject,
+    pub(super) contents: Result<ObjectContents, RebuildError>,
+}
+
+/// Verifies all objects and returns the findings in the order given. Damage does not stop the others. An unavailable
+/// store does: objects not read by then are missing from the result.
+pub(super) fn check_all_objects(objects: &[SnapshotObject], sources: &dyn ObjectSource, options: &ObjectReadOptions) -> Vec<ObjectCheck> {
+    let next = AtomicUsize::new(0);
+    let is_unavailable = AtomicBool::new(false);
+    let found: Mutex<Vec<(usize, Result<ObjectContents, RebuildError>)>> = Mutex::new(Vec::new());
+    let work = || {
+        while !is_unavailable.load(Ordering::Relaxed) {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(object) = objects.get(at) else { break };
+            let proof = check_object(object, sources, options);
+            if matches!(&proof, Err(error) if error.verdict() == ExitVerdict::StoreUnavailable) {
+                // The other objects would fail as well, each after its own retries.
+                is_unavailable.store(true, Ordering::Relaxed);
+            }
+            found
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((at, proof));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..options.threads.get().clamp(1, MAX_WORKERS).min(objects.len()) {
+            scope.spawn(work);
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(at, _)| *at);
+    let finding = |(at, proof): (usize, _)| {
+        let object = objects.get(at)?.clone();
+        Some(ObjectCheck { object, contents: proof })
+    };
+    found.into_iter().filter_map(finding).collect()
+}
+
+fn check_object(object: &SnapshotObject, sources: &dyn ObjectSource, options: &ObjectReadOptions) -> Result<ObjectContents, RebuildError> {
+    match object.name.kind {
+        SnapshotKind::Full => {
+            let (full, facts) = check_full_with_facts(object, sources, options)?;
+            let facts = Box::new(facts);
+            Ok(ObjectContents::Full {
+                facts,
+                bytes: full.bytes,
+                is_hashed: full.is_hashed,
+            })
+        }
+        SnapshotKind::Delta => {
+            let stored = sources.open(object).map_err(|source| RebuildError::Open {
+                object: object.name.to_string(),
+                source,
+            })?;
+            check_delta(object, stored, options).map(ObjectContents::Delta)
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Reads and verifies whole objects of a backup without storing their content on disk.
+//!
+//! ```text
+//! stored bytes ─ inflate ─┬ full  ─ hash ─ outline ─► revision of its database
+//!                         └ delta ─ hash ─ events ──► revisions it contains
+//! facts of all objects of a chain ─► judge ─► the revision reached, or what is missing
+//! ```
+//!
+//! The result is the verified content, or the same [`RebuildError`](crate::rebuild::RebuildError) that a restore of the
+//! object ends with.
+//!
+//! Invariants: an object is read to its last byte. An error in compression, length or hash names object and
+//! offset. Memory is constant for a delta, and 0.6 % of the database for a full snapshot ([`Outline`]).
+
+mod delta;
+mod full;
+mod chain_check;
+mod outline;
+
+pub use delta::{DeltaSpan, check_delta};
+pub use full::{CheckedFull, check_full, check_full_with_facts};
+pub use chain_check::{ReachedState, check_chain};
+pub use outline::{Outline, OutlineError};
+
+use std::num::NonZeroUsize;
+
+use crate::rebuild::{HashCheck, StopPoint};
+
+/// Options of reading objects.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectReadOptions {
+    /// Whether a full snapshot without a hash is accepted.
+    pub hash_check: HashCheck,
+    /// Where the chain stops; only with a time are the times of events parsed.
+    pub stop: StopPoint,
+    /// Threads that decompress one full snapshot.
+    pub threads: NonZeroUsize,
+}

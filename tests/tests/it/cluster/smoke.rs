@@ -1,0 +1,25 @@
+//! Checks the features of the test cluster that the disaster tests rely on. Volumes: `node::volumes`.
+
+use mainstay_tests::cluster::member::read_key_space;
+
+use super::plain_etcd::{self, NAME, start_load};
+use super::harness::{assert_no_write_lost, with_namespace};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
+    with_namespace("peers", async |stage| {
+        let members = plain_etcd::start_plain_etcd(stage, 3).await;
+        let load = start_load(&members);
+        let lookups: Vec<String> = (0..3)
+            .map(|number| format!("getent hosts {NAME}-{number}.{NAME}"))
+            .collect();
+        stage.run_job("names", &lookups.join("\n"), None).await;
+        stage
+            .run_job("no-such-name", "! getent hosts etcd-9.etcd", None)
+            .await;
+        load.wait_for_writes(20).await.unwrap();
+        let written = load.stop().await.unwrap();
+        assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
+    })
+    .await;
+}
