@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum};
 use mainstay_crds::scalar::DurationString;
-use mainstay_manifests::{DefaultImages, PullPolicy, OperatorSettings};
+use mainstay_manifests::{DefaultImages, OperatorSettings, PullPolicy};
 use mainstay_telemetry::LogArgs;
 
 use crate::caches::WatchScope;
@@ -32,7 +32,7 @@ pub struct OperatorArgs {
     ///
     /// With a file, the flags of the group "Without a file" are ignored.
     #[arg(long, env = "MAINSTAY_CONFIG", value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// Image of etcd for Etcds without spec.etcd.image
     ///
@@ -43,35 +43,35 @@ pub struct OperatorArgs {
         value_name = "IMAGE",
         default_value = "etcd:v3.5.27"
     )]
-    pub etcd_image: String,
+    pub(crate) etcd_image: String,
 
     /// Image of mainstay-sidecar for Etcds without spec.backup.image
     #[arg(long, env = "MAINSTAY_SIDECAR_IMAGE", value_name = "IMAGE", default_value = concat!("mainstay-sidecar:v", env!("CARGO_PKG_VERSION")))]
-    pub sidecar_image: String,
+    pub(crate) sidecar_image: String,
 
     /// Image of mainstay-restorer for init containers and Jobs
     #[arg(long, env = "MAINSTAY_RESTORER_IMAGE", value_name = "IMAGE", default_value = concat!("mainstay-restorer:v", env!("CARGO_PKG_VERSION")))]
-    pub restorer_image: String,
+    pub(crate) restorer_image: String,
 
     /// Pull policy of these images
     ///
     /// Default: the policy of Kubernetes (Always for the tag `latest`, else IfNotPresent).
     #[arg(long, env = "MAINSTAY_IMAGE_PULL_POLICY", value_name = "POLICY")]
-    pub image_pull_policy: Option<ImagePullPolicy>,
+    pub(crate) image_pull_policy: Option<ImagePullPolicy>,
 
     /// Reconcile only the Etcds in this namespace
     ///
     /// Default: all namespaces. Set it when the service account has no cluster-wide permissions.
     #[arg(long, env = "MAINSTAY_NAMESPACE", value_name = "NAME")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 
     /// Kubeconfig to use instead of the pod's service account
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
 
     /// Name of the controller's pod, its identity in leader election
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
-    pub pod_name: Option<String>,
+    pub(crate) pod_name: Option<String>,
 
     /// Namespace of the controller's pod and of the leader election Lease
     #[arg(
@@ -80,10 +80,10 @@ pub struct OperatorArgs {
         value_name = "NAME",
         default_value = "default"
     )]
-    pub pod_namespace: String,
+    pub(crate) pod_namespace: String,
 
     #[command(flatten, next_help_heading = "Without a file")]
-    pub legacy: LegacyArgs,
+    pub(crate) legacy: LegacyArgs,
 
     #[command(flatten)]
     pub log: LogArgs,
@@ -95,75 +95,75 @@ pub struct OperatorArgs {
     clippy::struct_excessive_bools,
     reason = "each is a flag of etcd-druid"
 )]
-pub struct LegacyArgs {
+pub(crate) struct LegacyArgs {
     /// Reconcile only while holding a Lease; required for several replicas
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
-    pub enable_leader_election: bool,
+    pub(crate) enable_leader_election: bool,
 
     /// Name of the leader election Lease
     ///
     /// The default is etcd-druid's, so that the two do not reconcile at the same time.
     #[arg(long, value_name = "NAME", default_value = "druid-leader-election")]
-    pub leader_election_id: String,
+    pub(crate) leader_election_id: String,
 
     /// Address for metrics and health checks; empty means all addresses
     #[arg(long, value_name = "ADDRESS", default_value = "")]
-    pub metrics_bind_address: String,
+    pub(crate) metrics_bind_address: String,
 
     /// Port for metrics and health checks
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
-    pub metrics_port: u16,
+    pub(crate) metrics_port: u16,
 
     /// Number of Etcds reconciled at the same time
     ///
     /// Default: 64.
     #[arg(long, value_name = "COUNT")]
-    pub etcd_workers: Option<u16>,
+    pub(crate) etcd_workers: Option<u16>,
 
     /// Apply spec changes without the annotation operation=reconcile
     #[arg(long, visible_alias = "ignore-operation-annotation", value_name = "BOOL", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
-    pub enable_etcd_spec_auto_reconcile: bool,
+    pub(crate) enable_etcd_spec_auto_reconcile: bool,
 
     /// Do not mount service account tokens into etcd pods
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
-    pub disable_etcd_serviceaccount_automount: bool,
+    pub(crate) disable_etcd_serviceaccount_automount: bool,
 
     /// Time a member may stay Unknown before it counts as NotReady
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = span)]
-    pub etcd_member_notready_threshold: Duration,
+    pub(crate) etcd_member_notready_threshold: Duration,
 
     /// Time since the last Lease renewal before a member counts as Unknown
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = span)]
-    pub etcd_member_unknown_threshold: Duration,
+    pub(crate) etcd_member_unknown_threshold: Duration,
 
     /// Compact delta snapshots into full snapshots with Jobs
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
-    pub enable_backup_compaction: bool,
+    pub(crate) enable_backup_compaction: bool,
 
     /// Events that trigger a compaction
     ///
     /// Counted as revisions since the last full snapshot. Lower it to shorten restores, at the cost of more Jobs.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
-    pub etcd_events_threshold: i64,
+    pub(crate) etcd_events_threshold: i64,
 
     /// Compaction Job deadline
     ///
     /// A Job that takes longer fails. Raise it for large databases.
     #[arg(long, value_name = "DURATION", default_value = "3h", value_parser = span)]
-    pub active_deadline_duration: Duration,
+    pub(crate) active_deadline_duration: Duration,
 
     /// Time a finished compaction Job is kept so that its metrics can be scraped
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = span)]
-    pub metrics_scrape_wait_duration: Duration,
+    pub(crate) metrics_scrape_wait_duration: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
-pub enum ImagePullPolicy {
+pub(crate) enum ImagePullPolicy {
     /// Pull at every container start
     Always,
     /// Pull when the node does not have the image
@@ -192,9 +192,7 @@ pub enum ConfigLoadError {
         source: serde_norway::Error,
     },
     #[error("invalid configuration")]
-    Config {
-        source: ConfigError,
-    },
+    Config { source: ConfigError },
 }
 
 impl OperatorArgs {
@@ -210,10 +208,11 @@ impl OperatorArgs {
     pub fn load_config(&self) -> Result<OperatorConfiguration, ConfigLoadError> {
         let config = match &self.config {
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|source| ConfigLoadError::Read {
-                    path: path.clone(),
-                    source,
-                })?;
+                let text =
+                    std::fs::read_to_string(path).map_err(|source| ConfigLoadError::Read {
+                        path: path.clone(),
+                        source,
+                    })?;
                 serde_norway::from_str(&text).map_err(|source| ConfigLoadError::Parse {
                     path: path.clone(),
                     source,
@@ -227,7 +226,7 @@ impl OperatorArgs {
         Ok(config)
     }
 
-    pub fn to_settings(&self, config: &OperatorConfiguration) -> OperatorSettings {
+    pub(crate) fn to_settings(&self, config: &OperatorConfiguration) -> OperatorSettings {
         let images = DefaultImages {
             etcd: self.etcd_image.clone(),
             sidecar: self.sidecar_image.clone(),
@@ -247,9 +246,11 @@ impl OperatorArgs {
         }
     }
 
-    pub fn watch_scope(&self) -> WatchScope {
+    pub(crate) fn watch_scope(&self) -> WatchScope {
         let named = self.namespace.as_ref().filter(|name| !name.is_empty());
-        named.map_or(WatchScope::Cluster, |name| WatchScope::Namespace(name.clone()))
+        named.map_or(WatchScope::Cluster, |name| {
+            WatchScope::Namespace(name.clone())
+        })
     }
 }
 

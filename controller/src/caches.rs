@@ -8,9 +8,9 @@
 //! Invariants: Secrets are not watched. Pods are trimmed to the fields in use. A renewed Lease is stored but triggers no
 //! reconcile: a thousand idle clusters renew hundreds of Leases per second.
 
+pub(crate) mod backoff;
 mod lazy_etcd;
-pub mod packed;
-pub mod backoff;
+pub(crate) mod packed;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -18,6 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use backoff::WatchBackoff;
 use futures::channel::mpsc;
 use futures::{SinkExt, TryStreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -32,14 +33,13 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Client, Resource, ResourceExt};
 use mainstay_manifests::labels::{JOB_ETCD, MANAGED_BY, MANAGED_BY_DRUID, PART_OF};
 use packed::{Packed, PackedStore};
-use backoff::WatchBackoff;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::trim;
 
-pub use lazy_etcd::LazyEtcd;
+pub(crate) use lazy_etcd::LazyEtcd;
 
 /// Pending reconcile requests before the watches block: more than there are clusters, and little memory.
 const TRIGGER_BUFFER: usize = 4096;
@@ -48,41 +48,40 @@ pub(crate) const PAGE_SIZE: u32 = 50;
 
 /// Caches of all watched kinds.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each is the kind it is named after")]
-pub struct Stores {
-    pub service_accounts: PackedStore<ServiceAccount>,
-    pub roles: PackedStore<Role>,
-    pub role_bindings: PackedStore<RoleBinding>,
-    pub leases: PackedStore<Lease>,
-    pub pdbs: PackedStore<DynamicObject>,
-    pub services: PackedStore<Service>,
-    pub config_maps: PackedStore<ConfigMap>,
-    pub stateful_sets: PackedStore<StatefulSet>,
-    pub pods: PackedStore<Pod>,
-    pub pvcs: PackedStore<PersistentVolumeClaim>,
-    pub jobs: PackedStore<Job>,
+pub(crate) struct Stores {
+    pub(crate) service_accounts: PackedStore<ServiceAccount>,
+    pub(crate) roles: PackedStore<Role>,
+    pub(crate) role_bindings: PackedStore<RoleBinding>,
+    pub(crate) leases: PackedStore<Lease>,
+    pub(crate) pdbs: PackedStore<DynamicObject>,
+    pub(crate) services: PackedStore<Service>,
+    pub(crate) config_maps: PackedStore<ConfigMap>,
+    pub(crate) stateful_sets: PackedStore<StatefulSet>,
+    pub(crate) pods: PackedStore<Pod>,
+    pub(crate) pvcs: PackedStore<PersistentVolumeClaim>,
+    pub(crate) jobs: PackedStore<Job>,
     /// The version of PodDisruptionBudgets that the API server serves.
-    pub pdb_resource: ApiResource,
+    pub(crate) pdb_resource: ApiResource,
 }
 
 /// The running watches.
 #[derive(Debug)]
-pub struct Watches {
-    pub stores: Stores,
+pub(crate) struct Watches {
+    pub(crate) stores: Stores,
     /// Etcds whose objects have changed.
-    pub triggers: mpsc::Receiver<ObjectRef<LazyEtcd>>,
+    pub(crate) triggers: mpsc::Receiver<ObjectRef<LazyEtcd>>,
     /// One task per kind; a task that ends is an error.
-    pub tasks: JoinSet<()>,
+    pub(crate) tasks: JoinSet<()>,
     is_ready: Arc<AtomicBool>,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("watch ended before its first list was complete")]
 #[non_exhaustive]
-pub struct WatchEnded;
+pub(crate) struct WatchEnded;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum WatchScope {
+pub(crate) enum WatchScope {
     /// All namespaces.
     #[default]
     Cluster,
@@ -90,7 +89,7 @@ pub enum WatchScope {
 }
 
 impl WatchScope {
-    pub fn api<K>(&self, client: &Client) -> Api<K>
+    pub(crate) fn api<K>(&self, client: &Client) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
@@ -118,7 +117,7 @@ struct WatchStarter {
 
 impl Watches {
     /// Starts all watches; `budgets` is the version of PodDisruptionBudgets that the API server serves.
-    pub fn start(client: &Client, scope: &WatchScope, budgets: ApiResource) -> Self {
+    pub(crate) fn start(client: &Client, scope: &WatchScope, budgets: ApiResource) -> Self {
         let (send, triggers) = mpsc::channel(TRIGGER_BUFFER);
         let is_started = Arc::new(AtomicBool::new(false));
         let mut start = WatchStarter {
@@ -153,7 +152,7 @@ impl Watches {
 
     /// Waits until every kind has been listed once. Changes trigger reconciles only from then on, because a reconcile on
     /// incomplete caches would take existing objects for missing.
-    pub async fn wait_until_ready(&self) -> Result<(), WatchEnded> {
+    pub(crate) async fn wait_until_ready(&self) -> Result<(), WatchEnded> {
         let Stores {
             service_accounts,
             roles,
@@ -323,8 +322,9 @@ impl<K: Resource> WatchChangeTracker<K> {
 
     fn finish_relist(&mut self) -> Vec<ObjectRef<LazyEtcd>> {
         let before = std::mem::replace(&mut self.known, std::mem::take(&mut self.relisted));
-        let marks =
-            |observed: &HashMap<ObjectKey, TrackedObject>, key: &ObjectKey| observed.get(key).map(|one| one.change_hash);
+        let marks = |observed: &HashMap<ObjectKey, TrackedObject>, key: &ObjectKey| {
+            observed.get(key).map(|one| one.change_hash)
+        };
         let deleted = before
             .iter()
             .filter(|(key, _)| !self.known.contains_key(*key));
@@ -352,7 +352,10 @@ impl<K: Resource> WatchChangeTracker<K> {
     }
 }
 
-fn owning_etcd((namespace, _): &ObjectKey, observed: &TrackedObject) -> Option<ObjectRef<LazyEtcd>> {
+fn owning_etcd(
+    (namespace, _): &ObjectKey,
+    observed: &TrackedObject,
+) -> Option<ObjectRef<LazyEtcd>> {
     Some(ObjectRef::new(observed.etcd_name.as_deref()?).within(namespace))
 }
 

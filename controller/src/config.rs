@@ -13,22 +13,22 @@ use serde::de::{Deserializer, Error as _};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorConfiguration {
-    pub client_connection: ClientConnection,
+    pub(crate) client_connection: ClientConnection,
     pub leader_election: LeaderElection,
-    pub server: ServerConfig,
+    pub(crate) server: ServerConfig,
     pub controllers: Controllers,
     /// Feature gates of etcd-druid. Accepted and ignored.
-    pub feature_gates: BTreeMap<String, bool>,
+    pub(crate) feature_gates: BTreeMap<String, bool>,
     #[serde(alias = "logConfiguration")]
-    pub logging: Logging,
+    pub(crate) logging: Logging,
 }
 
 /// Client-side rate limits. Accepted and ignored: the number of workers bounds the requests.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClientConnection {
-    pub qps: Option<f32>,
-    pub burst: Option<i32>,
+pub(crate) struct ClientConnection {
+    pub(crate) qps: Option<f32>,
+    pub(crate) burst: Option<i32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -44,7 +44,7 @@ pub struct LeaderElection {
     /// Time between two attempts to acquire or renew the Lease.
     #[serde(deserialize_with = "span")]
     pub retry_period: Duration,
-    pub resource_name: String,
+    pub(crate) resource_name: String,
 }
 
 impl Default for LeaderElection {
@@ -61,17 +61,17 @@ impl Default for LeaderElection {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ServerConfig {
+pub(crate) struct ServerConfig {
     /// Metrics and health checks.
-    pub metrics: ListenerConfig,
+    pub(crate) metrics: ListenerConfig,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ListenerConfig {
+pub(crate) struct ListenerConfig {
     /// Empty means all addresses.
-    pub bind_address: String,
-    pub port: u16,
+    pub(crate) bind_address: String,
+    pub(crate) port: u16,
 }
 
 impl Default for ListenerConfig {
@@ -88,15 +88,15 @@ impl Default for ListenerConfig {
 pub struct Controllers {
     pub etcd: EtcdController,
     pub compaction: CompactionController,
-    pub etcd_copy_backups_task: CopyController,
-    pub etcd_ops_task: OpsController,
+    pub(crate) etcd_copy_backups_task: CopyController,
+    pub(crate) etcd_ops_task: OpsController,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct CopyController {
+pub(crate) struct CopyController {
     /// Number of tasks reconciled at the same time.
-    pub concurrent_syncs: u16,
+    pub(crate) concurrent_syncs: u16,
 }
 
 impl Default for CopyController {
@@ -109,9 +109,9 @@ impl Default for CopyController {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct OpsController {
+pub(crate) struct OpsController {
     /// Number of tasks reconciled at the same time. A task that takes a snapshot occupies a worker for minutes.
-    pub concurrent_syncs: u16,
+    pub(crate) concurrent_syncs: u16,
 }
 
 impl Default for OpsController {
@@ -126,12 +126,12 @@ impl Default for OpsController {
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdController {
     /// Number of Etcds reconciled at the same time.
-    pub concurrent_syncs: u16,
+    pub(crate) concurrent_syncs: u16,
     /// Apply spec changes without the annotation `operation=reconcile`.
     pub enable_etcd_spec_auto_reconcile: bool,
     /// Do not mount service account tokens into etcd pods.
-    pub disable_etcd_service_account_automount: bool,
-    pub etcd_member: EtcdMember,
+    pub(crate) disable_etcd_service_account_automount: bool,
+    pub(crate) etcd_member: EtcdMember,
 }
 
 impl Default for EtcdController {
@@ -151,13 +151,13 @@ const DEFAULT_CONCURRENT_SYNCS: u16 = 64;
 /// Ages of a member's Lease that change its reported state.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct EtcdMember {
+pub(crate) struct EtcdMember {
     /// Time a member may stay Unknown before it counts as NotReady.
     #[serde(deserialize_with = "span")]
-    pub not_ready_threshold: Duration,
+    pub(crate) not_ready_threshold: Duration,
     /// Time since the last Lease renewal before a member counts as Unknown.
     #[serde(deserialize_with = "span")]
-    pub unknown_threshold: Duration,
+    pub(crate) unknown_threshold: Duration,
 }
 
 impl Default for EtcdMember {
@@ -175,14 +175,14 @@ impl Default for EtcdMember {
 pub struct CompactionController {
     pub enabled: bool,
     /// Events since the last full snapshot that trigger a compaction.
-    pub events_threshold: i64,
+    pub(crate) events_threshold: i64,
     /// Events above which a full snapshot is taken instead, because a Job would take too long.
-    pub trigger_full_snapshot_threshold: i64,
+    pub(crate) trigger_full_snapshot_threshold: i64,
     #[serde(deserialize_with = "span")]
     pub active_deadline_duration: Duration,
     /// Time a finished Job is kept so that its metrics can be scraped.
     #[serde(deserialize_with = "span")]
-    pub metrics_scrape_wait_duration: Duration,
+    pub(crate) metrics_scrape_wait_duration: Duration,
 }
 
 impl Default for CompactionController {
@@ -199,11 +199,11 @@ impl Default for CompactionController {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Logging {
+pub(crate) struct Logging {
     /// `info`, `debug` or `error`.
-    pub log_level: Option<String>,
+    pub(crate) log_level: Option<String>,
     /// `json` or `text`.
-    pub log_format: Option<String>,
+    pub(crate) log_format: Option<String>,
 }
 
 fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -219,16 +219,14 @@ fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
 #[non_exhaustive]
 pub enum ConfigError {
     #[error("{field} must be greater than zero")]
-    Zero {
-        field: &'static str,
-    },
+    Zero { field: &'static str },
     /// Two replicas would reconcile at the same time.
     #[error("leaderElection.renewDeadline must be shorter than leaderElection.leaseDuration")]
     RenewDeadlineTooLong,
 }
 
 impl OperatorConfiguration {
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let LeaderElection {
             lease_duration,
             renew_deadline,

@@ -18,38 +18,38 @@ use mainstay_manifests::OperatorSettings;
 use tokio_util::task::TaskTracker;
 
 use crate::caches::{LazyEtcd, Stores};
-use crate::intervals;
 use crate::decide::ReconcilePolicy;
-use crate::probe::ReconcileProbe;
+use crate::intervals;
 use crate::leader::Leadership;
 use crate::metrics::ControllerMetrics;
 use crate::observe::{FallbackSnapshot, LogRead, Observation, SnapshotRequest};
+use crate::probe::ReconcileProbe;
 use crate::status::Thresholds;
-use crate::write_scheduler::WriteScheduler;
 use crate::validate::DesiredState;
+use crate::write_scheduler::WriteScheduler;
 
-pub struct Context {
-    pub client: Client,
-    pub stores: Stores,
-    pub settings: OperatorSettings,
-    pub policy: ReconcilePolicy,
-    pub thresholds: Thresholds,
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) stores: Stores,
+    pub(crate) settings: OperatorSettings,
+    pub(crate) policy: ReconcilePolicy,
+    pub(crate) thresholds: Thresholds,
     /// Checked before every write.
-    pub leadership: Leadership,
-    pub recorder: Recorder,
-    pub metrics: ControllerMetrics,
-    pub local: LocalState,
+    pub(crate) leadership: Leadership,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: ControllerMetrics,
+    pub(crate) local: LocalState,
     /// Requests that take longer than a reconcile, such as snapshots.
-    pub background_tasks: TaskTracker,
-    pub trigger: ReconcileTrigger,
-    pub run_counter: AtomicU64,
-    pub write_scheduler: WriteScheduler,
-    pub probe: ReconcileProbe,
+    pub(crate) background_tasks: TaskTracker,
+    pub(crate) trigger: ReconcileTrigger,
+    pub(crate) run_counter: AtomicU64,
+    pub(crate) write_scheduler: WriteScheduler,
+    pub(crate) probe: ReconcileProbe,
 }
 
 impl Context {
     /// An ID for a reconcile, for `lastOperation.runID`.
-    pub fn next_run_id(&self) -> String {
+    pub(crate) fn next_run_id(&self) -> String {
         let run = self.run_counter.fetch_add(1, Ordering::Relaxed);
         format!("{:x}-{run:x}", std::process::id())
     }
@@ -64,9 +64,9 @@ impl fmt::Debug for Context {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EtcdKey {
-    pub namespace: String,
-    pub name: String,
+pub(crate) struct EtcdKey {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl fmt::Display for EtcdKey {
@@ -76,7 +76,7 @@ impl fmt::Display for EtcdKey {
 }
 
 impl DesiredState {
-    pub fn key(&self) -> EtcdKey {
+    pub(crate) fn key(&self) -> EtcdKey {
         EtcdKey {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -86,10 +86,10 @@ impl DesiredState {
 
 /// Requests a reconcile without a watch event, for example when a background task has ended.
 #[derive(Clone, Debug)]
-pub struct ReconcileTrigger(pub mpsc::UnboundedSender<ObjectRef<LazyEtcd>>);
+pub(crate) struct ReconcileTrigger(pub(crate) mpsc::UnboundedSender<ObjectRef<LazyEtcd>>);
 
 impl ReconcileTrigger {
-    pub fn request(&self, key: &EtcdKey) {
+    pub(crate) fn request(&self, key: &EtcdKey) {
         // The receiver is gone only while the process stops.
         self.0
             .unbounded_send(ObjectRef::new(&key.name).within(&key.namespace))
@@ -99,7 +99,7 @@ impl ReconcileTrigger {
 
 /// Per-cluster state between two reconciles, in memory only.
 #[derive(Clone, Debug, Default)]
-pub struct LocalState(Arc<Mutex<LocalStateInner>>);
+pub(crate) struct LocalState(Arc<Mutex<LocalStateInner>>);
 
 #[derive(Debug, Default)]
 struct LocalStateInner {
@@ -144,14 +144,18 @@ impl LocalState {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with_cluster<T>(&self, key: &EtcdKey, change: impl FnOnce(&mut ClusterLocalState) -> T) -> T {
+    fn with_cluster<T>(
+        &self,
+        key: &EtcdKey,
+        change: impl FnOnce(&mut ClusterLocalState) -> T,
+    ) -> T {
         let mut state = self.lock();
         change(state.clusters.entry(key.clone()).or_default())
     }
 
     /// Counts a failed reconcile and returns the failures in a row. A reconcile that applied an object starts at 1 again,
     /// so that a long creation with transient errors is not slowed down by the backoff.
-    pub fn record_failure(&self, key: &EtcdKey) -> u32 {
+    pub(crate) fn record_failure(&self, key: &EtcdKey) -> u32 {
         self.with_cluster(key, |cluster| {
             let got_further = std::mem::take(&mut cluster.made_progress);
             let before = if got_further { 0 } else { cluster.failures };
@@ -160,28 +164,43 @@ impl LocalState {
         })
     }
 
-    pub fn record_success(&self, key: &EtcdKey) {
+    pub(crate) fn record_success(&self, key: &EtcdKey) {
         self.with_cluster(key, |cluster| cluster.failures = 0);
     }
 
     /// State of the snapshot before a disruptive change.
-    pub fn set_snapshot_request(&self, key: &EtcdKey, state: SnapshotRequest) {
+    pub(crate) fn set_snapshot_request(&self, key: &EtcdKey, state: SnapshotRequest) {
         self.with_cluster(key, |cluster| cluster.snapshot_request = state);
     }
 
-    pub fn snapshot_request(&self, key: &EtcdKey) -> SnapshotRequest {
+    pub(crate) fn snapshot_request(&self, key: &EtcdKey) -> SnapshotRequest {
         self.with_cluster(key, |cluster| cluster.snapshot_request.clone())
     }
 
     /// The API server refused to expand the PVCs to this size.
-    pub fn record_expansion_refused(&self, key: &EtcdKey, bytes: u64, cause: String, at: Timestamp) {
+    pub(crate) fn record_expansion_refused(
+        &self,
+        key: &EtcdKey,
+        bytes: u64,
+        cause: String,
+        at: Timestamp,
+    ) {
         self.with_cluster(key, |cluster| {
-            cluster.expansion_refused = Some(RefusedExpansion { bytes, reason: cause, at });
+            cluster.expansion_refused = Some(RefusedExpansion {
+                bytes,
+                reason: cause,
+                at,
+            });
         });
     }
 
     /// Why an expansion to this size was refused. Expires, because a quota or storage class may have changed since.
-    pub fn expansion_refusal(&self, key: &EtcdKey, bytes: u64, now: Timestamp) -> Option<String> {
+    pub(crate) fn expansion_refusal(
+        &self,
+        key: &EtcdKey,
+        bytes: u64,
+        now: Timestamp,
+    ) -> Option<String> {
         self.with_cluster(key, |cluster| {
             let refused = cluster.expansion_refused.as_ref();
             let is_lately = |at| now.duration_since(at).unsigned_abs() < intervals::EXPANSION_RETRY;
@@ -192,41 +211,41 @@ impl LocalState {
     }
 
     /// etcd was queried for its members.
-    pub fn record_query(&self, key: &EtcdKey, at: Timestamp) {
+    pub(crate) fn record_query(&self, key: &EtcdKey, at: Timestamp) {
         self.with_cluster(key, |cluster| cluster.queried_at = Some(at));
     }
 
-    pub fn last_query(&self, key: &EtcdKey) -> Option<Timestamp> {
+    pub(crate) fn last_query(&self, key: &EtcdKey) -> Option<Timestamp> {
         self.with_cluster(key, |cluster| cluster.queried_at)
     }
 
     /// Time before missing versions and sizes are queried again; doubles with each query that did not return them.
-    pub fn facts_retry_delay(&self, key: &EtcdKey) -> Duration {
+    pub(crate) fn facts_retry_delay(&self, key: &EtcdKey) -> Duration {
         let times = self.with_cluster(key, |cluster| cluster.incomplete_queries);
         let pause = intervals::MISSING_FACTS_RETRY.saturating_mul(1 << times.min(16));
         pause.min(intervals::MEMBER_FACTS_REFRESH)
     }
 
     /// A query is due because versions are still missing.
-    pub fn record_missing_facts(&self, key: &EtcdKey) {
+    pub(crate) fn record_missing_facts(&self, key: &EtcdKey) {
         self.with_cluster(key, |cluster| {
             cluster.incomplete_queries = cluster.incomplete_queries.saturating_add(1);
         });
     }
 
-    pub fn clear_missing_facts(&self, key: &EtcdKey) {
+    pub(crate) fn clear_missing_facts(&self, key: &EtcdKey) {
         self.with_cluster(key, |cluster| cluster.incomplete_queries = 0);
     }
 
     /// Records that an object has this state, so that the next reconcile does not apply it again.
-    pub fn record_applied(&self, key: &EtcdKey, object: String, state: String) {
+    pub(crate) fn record_applied(&self, key: &EtcdKey, object: String, state: String) {
         self.with_cluster(key, |cluster| {
             cluster.made_progress = true;
             cluster.applied.insert(object, state);
         });
     }
 
-    pub fn is_applied(&self, key: &EtcdKey, object: &str, state: &str) -> bool {
+    pub(crate) fn is_applied(&self, key: &EtcdKey, object: &str, state: &str) -> bool {
         self.with_cluster(key, |cluster| {
             let known = cluster.applied.get(object);
             known.is_some_and(|known| known == state)
@@ -234,13 +253,13 @@ impl LocalState {
     }
 
     /// A pod or PVC with this uid was deleted, even if the caches do not show it yet.
-    pub fn record_deleted(&self, key: &EtcdKey, uid: &str) {
+    pub(crate) fn record_deleted(&self, key: &EtcdKey, uid: &str) {
         self.with_cluster(key, |cluster| cluster.deleted.insert(uid.to_owned()));
     }
 
     /// Adds this process's own writes to the observation. Watches lag, and a deleted pod that still looks running would
     /// allow a second disruption.
-    pub fn overlay_own_writes(&self, key: &EtcdKey, observed: &mut Observation) {
+    pub(crate) fn overlay_own_writes(&self, key: &EtcdKey, observed: &mut Observation) {
         self.with_cluster(key, |cluster| {
             let pods = observed.pods.values_mut();
             let pods = pods.map(|pod| (pod.uid.as_str(), &mut pod.is_deleting));
@@ -269,27 +288,30 @@ impl LocalState {
 
     /// A full snapshot of this revision is stored, observed over a Lease of revision `before`. Until the caches have the Lease at
     /// another revision, deltas up to this one are not compacted again.
-    pub fn record_full_snapshot(&self, key: &EtcdKey, before: Option<i64>, revision: i64) {
+    pub(crate) fn record_full_snapshot(&self, key: &EtcdKey, before: Option<i64>, revision: i64) {
         self.with_cluster(key, |cluster| {
             let known = cluster.full_snapshot;
             // `before` may be the overlaid revision; the cached Lease is then still at the one recorded earlier.
             let corrected = known.filter(|known| Some(known.revision) == before);
             let before = corrected.map_or(before, |known| known.lease_revision);
-            cluster.full_snapshot = Some(PendingFullSnapshot { lease_revision: before, revision });
+            cluster.full_snapshot = Some(PendingFullSnapshot {
+                lease_revision: before,
+                revision,
+            });
         });
     }
 
     /// State of the full snapshot that replaces a compaction.
-    pub fn set_fallback(&self, key: &EtcdKey, state: FallbackSnapshot) {
+    pub(crate) fn set_fallback(&self, key: &EtcdKey, state: FallbackSnapshot) {
         self.with_cluster(key, |cluster| cluster.fallback = state);
     }
 
-    pub fn fallback(&self, key: &EtcdKey) -> FallbackSnapshot {
+    pub(crate) fn fallback(&self, key: &EtcdKey) -> FallbackSnapshot {
         self.with_cluster(key, |cluster| cluster.fallback.clone())
     }
 
     /// Drops an outcome after it was published, so that it is reported once.
-    pub fn clear_published_fallback(&self, key: &EtcdKey, state: &FallbackSnapshot) {
+    pub(crate) fn clear_published_fallback(&self, key: &EtcdKey, state: &FallbackSnapshot) {
         self.with_cluster(key, |cluster| {
             if *state != FallbackSnapshot::Running && cluster.fallback == *state {
                 cluster.fallback = FallbackSnapshot::None;
@@ -298,17 +320,17 @@ impl LocalState {
     }
 
     /// Records a read of the log of a restore, also a failed one.
-    pub fn record_log_read(&self, key: &EtcdKey, log: LogRead) {
+    pub(crate) fn record_log_read(&self, key: &EtcdKey, log: LogRead) {
         self.with_cluster(key, |cluster| cluster.log_read = Some(log));
     }
 
-    pub fn last_log_read(&self, key: &EtcdKey) -> Option<LogRead> {
+    pub(crate) fn last_log_read(&self, key: &EtcdKey) -> Option<LogRead> {
         self.with_cluster(key, |cluster| cluster.log_read.clone())
     }
 
     /// Access to the coordination document of a cluster. Kept between reconciles, because it measures how long a lock has
     /// been unchanged. An Etcd that was deleted and recreated (another uid) gets a new one.
-    pub fn get_or_create_coordinator(
+    pub(crate) fn get_or_create_coordinator(
         &self,
         (key, uid): (&EtcdKey, &str),
         make: impl FnOnce() -> Arc<Coordinator>,
@@ -324,18 +346,18 @@ impl LocalState {
     }
 
     /// A status write has replaced the resource at this version.
-    pub fn record_status_write(&self, key: &EtcdKey, version: Option<String>) {
+    pub(crate) fn record_status_write(&self, key: &EtcdKey, version: Option<String>) {
         self.with_cluster(key, |cluster| cluster.status_base_version = version);
     }
 
     /// Whether our own status write has replaced this version, and the watch has not delivered the new one yet.
-    pub fn is_stale(&self, key: &EtcdKey, version: Option<&str>) -> bool {
+    pub(crate) fn is_stale(&self, key: &EtcdKey, version: Option<&str>) -> bool {
         self.with_cluster(key, |cluster| {
             version.is_some() && cluster.status_base_version.as_deref() == version
         })
     }
 
-    pub fn remove_cluster(&self, key: &EtcdKey) {
+    pub(crate) fn remove_cluster(&self, key: &EtcdKey) {
         self.lock().clusters.remove(key);
     }
 }
@@ -343,12 +365,15 @@ impl LocalState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::tests::fixture::{ClusterFixture, pvc, noon};
+    use crate::decide::tests::fixture::{ClusterFixture, noon, pvc};
     use crate::observe::{Ordinal, SnapshotLease};
 
     #[test]
     fn what_was_deleted_goes_even_if_the_watch_does_not_know_yet() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         local.record_deleted(&key, "pod-2-old");
         local.record_deleted(&key, "claim-2");
         let mut observed = ClusterFixture::healthy(3).observed;
@@ -371,7 +396,10 @@ mod tests {
 
     #[test]
     fn an_expansion_that_was_refused_is_tried_again_later() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         let retry = jiff::SignedDuration::try_from(intervals::EXPANSION_RETRY).unwrap();
         local.record_expansion_refused(&key, 20, "quota exceeded".to_owned(), noon());
         let refused = |bytes, now| local.expansion_refusal(&key, bytes, now).is_some();
@@ -383,7 +411,10 @@ mod tests {
 
     #[test]
     fn passes_that_get_further_each_time_are_not_slowed_down() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         let failed = || local.record_failure(&key);
         assert_eq!([failed(), failed()], [1, 2]);
         local.record_applied(&key, "Role/x".to_owned(), "1".to_owned());
@@ -392,7 +423,10 @@ mod tests {
 
     #[test]
     fn facts_that_stay_away_are_asked_for_less_and_less() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         let mut pauses = Vec::new();
         for _ in 0..9 {
             pauses.push(local.facts_retry_delay(&key).as_secs());
@@ -400,12 +434,18 @@ mod tests {
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
         local.clear_missing_facts(&key);
-        assert_eq!(local.facts_retry_delay(&key), intervals::MISSING_FACTS_RETRY);
+        assert_eq!(
+            local.facts_retry_delay(&key),
+            intervals::MISSING_FACTS_RETRY
+        );
     }
 
     #[test]
     fn a_resource_that_was_written_to_is_outdated_until_it_comes_back() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         assert!(!local.is_stale(&key, None));
         local.record_status_write(&key, Some("7".to_owned()));
         assert!(local.is_stale(&key, Some("7")));
@@ -414,7 +454,10 @@ mod tests {
 
     #[test]
     fn a_full_snapshot_counts_before_its_lease_is_seen_and_not_after() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         let revision_with_lease = |revision: i64| {
             let mut observed = ClusterFixture::healthy(3).observed;
             observed.full_snapshot = Some(SnapshotLease {
@@ -425,16 +468,31 @@ mod tests {
             observed.full_snapshot.unwrap().revision
         };
         local.record_full_snapshot(&key, Some(100), 120);
-        assert_eq!(revision_with_lease(100), Some(120), "the cached Lease is outdated");
+        assert_eq!(
+            revision_with_lease(100),
+            Some(120),
+            "the cached Lease is outdated"
+        );
         local.record_full_snapshot(&key, Some(120), 130);
-        assert_eq!(revision_with_lease(100), Some(130), "also after two snapshots");
+        assert_eq!(
+            revision_with_lease(100),
+            Some(130),
+            "also after two snapshots"
+        );
         assert_eq!(revision_with_lease(125), Some(125), "the Lease has arrived");
-        assert_eq!(revision_with_lease(100), Some(100), "a restore lowers the revision");
+        assert_eq!(
+            revision_with_lease(100),
+            Some(100),
+            "a restore lowers the revision"
+        );
     }
 
     #[test]
     fn an_outcome_is_kept_until_it_is_published() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         local.set_fallback(&key, FallbackSnapshot::Taken);
         assert_eq!(local.fallback(&key), FallbackSnapshot::Taken);
         assert_eq!(local.fallback(&key), FallbackSnapshot::Taken);
@@ -447,7 +505,10 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_a_cluster_that_is_gone() {
-        let (local, key) = (LocalState::default(), ClusterFixture::healthy(3).desired.key());
+        let (local, key) = (
+            LocalState::default(),
+            ClusterFixture::healthy(3).desired.key(),
+        );
         local.record_applied(&key, "Role/x".to_owned(), "1".to_owned());
         local.record_failure(&key);
         local.remove_cluster(&key);

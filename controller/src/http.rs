@@ -25,7 +25,7 @@ use crate::metrics::{CONTENT_TYPE as METRICS_TYPE, ControllerMetrics};
 pub struct Readiness(Arc<AtomicBool>);
 
 impl Readiness {
-    pub fn set(&self, is_ready: bool) {
+    pub(crate) fn set(&self, is_ready: bool) {
         self.0.store(is_ready, Ordering::Release);
     }
 
@@ -43,9 +43,7 @@ pub enum MetricsServerError {
         source: io::Error,
     },
     #[error("serve requests")]
-    Serve {
-        source: io::Error,
-    },
+    Serve { source: io::Error },
 }
 
 #[derive(Clone)]
@@ -55,7 +53,7 @@ struct HttpState {
 }
 
 /// Listens on an address and serves until `cancel`.
-pub async fn serve(
+pub(crate) async fn serve(
     address: SocketAddr,
     metrics: ControllerMetrics,
     readiness: Readiness,

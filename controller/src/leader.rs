@@ -35,22 +35,22 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaderElector {
-    pub lease_name: String,
-    pub namespace: String,
+pub(crate) struct LeaderElector {
+    pub(crate) lease_name: String,
+    pub(crate) namespace: String,
     /// Unique per process, also across restarts of a container.
-    pub identity: String,
+    pub(crate) identity: String,
     /// Time without renewal after which another replica may take the Lease.
-    pub lease_duration: Duration,
+    pub(crate) lease_duration: Duration,
     /// Time without renewal after which the holder stops writing; shorter than `lease_duration`.
-    pub renew_deadline: Duration,
+    pub(crate) renew_deadline: Duration,
     /// Time between two attempts to acquire or renew.
-    pub retry_period: Duration,
+    pub(crate) retry_period: Duration,
 }
 
 /// Whether this process may write. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Leadership(Arc<LeadershipState>);
+pub(crate) struct Leadership(Arc<LeadershipState>);
 
 #[derive(Debug)]
 struct LeadershipState {
@@ -62,11 +62,11 @@ struct LeadershipState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process is not the leader")]
 #[non_exhaustive]
-pub struct LeadershipLost;
+pub(crate) struct LeadershipLost;
 
 impl Leadership {
     /// Without leader election, this process is the only one.
-    pub fn always_leader() -> Self {
+    pub(crate) fn always_leader() -> Self {
         let this = Self::not_leading();
         this.0.is_always_leader.store(true, Ordering::Release);
         this
@@ -80,7 +80,7 @@ impl Leadership {
     }
 
     /// Whether this process may write now.
-    pub fn check(&self) -> Result<(), LeadershipLost> {
+    pub(crate) fn check(&self) -> Result<(), LeadershipLost> {
         let is_leader = self
             .0
             .leader_until
@@ -94,7 +94,7 @@ impl Leadership {
     }
 
     /// Returns when this process is not the leader any more.
-    pub async fn wait_until_lost(&self) {
+    pub(crate) async fn wait_until_lost(&self) {
         if self.0.is_always_leader.load(Ordering::Acquire) {
             return std::future::pending().await;
         }
@@ -143,7 +143,7 @@ impl LeaderElector {
 
     /// Waits until this process leads. A task then renews the Lease until `cancel` and releases it. Dropping the handle
     /// stops the renewal, so that a caller that is gone does not keep the Lease.
-    pub async fn wait_for_leadership(
+    pub(crate) async fn wait_for_leadership(
         self,
         client: &Client,
         cancel: CancellationToken,
@@ -153,7 +153,9 @@ impl LeaderElector {
         let mut held_since = None;
         let until = loop {
             match self.acquire_or_renew(&lock, &leases).await {
-                LeaseAttempt::Held { requested_at: request_sent } => {
+                LeaseAttempt::Held {
+                    requested_at: request_sent,
+                } => {
                     let since = *held_since.get_or_insert_with(Instant::now);
                     // A previous holder may write until its renew deadline: wait that long before leading.
                     if request_sent >= since + self.renew_deadline {
@@ -170,7 +172,10 @@ impl LeaderElector {
         info!("became leader");
         leadership.0.leader_until.send_replace(Some(until));
         let kept = leadership.clone();
-        let keeper = tokio::spawn(async move { self.renew_until_cancelled(&lock, &leases, &kept, cancel).await });
+        let keeper = tokio::spawn(async move {
+            self.renew_until_cancelled(&lock, &leases, &kept, cancel)
+                .await
+        });
         (leadership, AbortOnDropHandle::new(keeper))
     }
 
@@ -184,7 +189,9 @@ impl LeaderElector {
                 let holder = lease.spec.and_then(|spec| spec.holder_identity);
                 // Taking a Lease is not a compare-and-swap: only the stored holder counts.
                 if holder.as_deref() == Some(&self.identity) {
-                    LeaseAttempt::Held { requested_at: requested }
+                    LeaseAttempt::Held {
+                        requested_at: requested,
+                    }
                 } else {
                     LeaseAttempt::HeldByOther
                 }
@@ -255,7 +262,9 @@ impl LeaderElector {
                 () = sleep(self.retry_period) => {}
             }
             match self.acquire_or_renew(lock, leases).await {
-                LeaseAttempt::Held { requested_at: request_sent } => {
+                LeaseAttempt::Held {
+                    requested_at: request_sent,
+                } => {
                     let until = request_sent + self.renew_deadline;
                     leadership.0.leader_until.send_replace(Some(until));
                 }

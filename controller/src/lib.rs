@@ -17,27 +17,31 @@
 //! * After a crash at any point the next reconcile continues from the observed state: no decision depends on memory.
 
 #![forbid(unsafe_code)]
+#![expect(
+    missing_docs,
+    reason = "a program: only its own tests use what is public"
+)]
 
-pub mod act;
+pub(crate) mod act;
 pub mod args;
-pub mod caches;
-pub mod intervals;
+pub(crate) mod caches;
 pub mod config;
-pub mod context;
-pub mod decide;
+pub(crate) mod context;
+pub(crate) mod decide;
+mod discovery;
 mod fingerprint;
 pub mod http;
-pub mod probe;
-pub mod leader;
+pub(crate) mod intervals;
+pub(crate) mod leader;
 pub mod metrics;
-pub mod observe;
+pub(crate) mod observe;
+pub mod probe;
 mod publish;
-pub mod quantity;
-pub mod reconcile;
-mod discovery;
+pub(crate) mod quantity;
+pub(crate) mod reconcile;
 pub mod run;
-pub mod status;
-pub mod tasks;
+pub(crate) mod status;
+pub(crate) mod tasks;
 mod trim;
-pub mod write_scheduler;
-pub mod validate;
+pub(crate) mod validate;
+pub(crate) mod write_scheduler;

@@ -22,10 +22,10 @@ use crate::observe::JobState;
 use crate::status::NOT_CHECKED;
 
 /// Media type of the rendered metrics.
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReconcileOutcome {
+pub(crate) enum ReconcileOutcome {
     /// No step left.
     Settled,
     /// A step was taken, or a blocker is waited for.
@@ -176,12 +176,15 @@ impl ControllerMetrics {
         TextEncoder::new().encode_to_string(&self.0.registry.gather())
     }
 
-    pub fn record_reconcile(&self, outcome: ReconcileOutcome, duration: Duration) {
-        self.0.reconciles.with_label_values(&[outcome.label()]).inc();
+    pub(crate) fn record_reconcile(&self, outcome: ReconcileOutcome, duration: Duration) {
+        self.0
+            .reconciles
+            .with_label_values(&[outcome.label()])
+            .inc();
         self.0.reconcile_seconds.observe(duration.as_secs_f64());
     }
 
-    pub fn record_write(&self, kind: &str) {
+    pub(crate) fn record_write(&self, kind: &str) {
         let kind = WRITTEN_KINDS
             .into_iter()
             .find(|known| *known == kind)
@@ -196,18 +199,19 @@ impl ControllerMetrics {
             .sum()
     }
 
-    pub fn record_step(&self, label: &'static str) {
+    pub(crate) fn record_step(&self, label: &'static str) {
         self.0.steps.with_label_values(&[label]).inc();
     }
 
-    pub fn record_status(&self, key: &EtcdKey, generation: i64, status: &EtcdStatus) {
+    pub(crate) fn record_status(&self, key: &EtcdKey, generation: i64, status: &EtcdStatus) {
         let EtcdKey { namespace, name } = key;
         for type_ in ConditionType::KNOWN {
             let mut conditions = status.conditions.iter().flatten();
             let reported = conditions.find(|condition| condition.type_ == *type_);
             let labels = [namespace.as_str(), name, type_.as_str()];
             // A removed condition, or one kept from before hibernation, is not exported as current.
-            let Some(condition) = reported.filter(|condition| condition.reason != NOT_CHECKED) else {
+            let Some(condition) = reported.filter(|condition| condition.reason != NOT_CHECKED)
+            else {
                 self.0.condition.remove_label_values(&labels).ok();
                 continue;
             };
@@ -242,45 +246,52 @@ impl ControllerMetrics {
             .as_ref()
             .and_then(|mainstay| mainstay.recovery.as_ref());
         let is_recovering = recovery.is_some_and(|recovery| recovery.finished_at.is_none());
-        self.0.protection.set_recovery_in_progress(key, is_recovering);
+        self.0
+            .protection
+            .set_recovery_in_progress(key, is_recovering);
         self.0.compaction.add_etcd(key);
         let lag = generation - status.observed_generation.unwrap_or_default();
         self.0.generation_lag.with_label_values(&labels).set(lag);
     }
 
-    pub fn record_recovery(&self, incident: &Incident) {
+    pub(crate) fn record_recovery(&self, incident: &Incident) {
         self.0.protection.record_recovery(incident);
     }
 
-    pub fn record_compaction(&self, key: &EtcdKey, state: &JobState, duration: Option<Duration>) {
+    pub(crate) fn record_compaction(
+        &self,
+        key: &EtcdKey,
+        state: &JobState,
+        duration: Option<Duration>,
+    ) {
         self.0.compaction.record_job_end(key, state, duration);
     }
 
     /// Number of running compaction Jobs in the namespace of an Etcd.
-    pub fn set_running_compactions(&self, key: &EtcdKey, jobs: usize) {
+    pub(crate) fn set_running_compactions(&self, key: &EtcdKey, jobs: usize) {
         self.0.compaction.set_running(key, jobs);
     }
 
     /// Events since the last full snapshot; `None` when unknown.
-    pub fn set_delta_events(&self, key: &EtcdKey, events: Option<i64>) {
+    pub(crate) fn set_delta_events(&self, key: &EtcdKey, events: Option<i64>) {
         self.0.compaction.set_delta_events(key, events);
     }
 
     /// A full snapshot instead of a compaction has ended.
-    pub fn record_fallback_snapshot(&self, key: &EtcdKey, succeeded: bool) {
+    pub(crate) fn record_fallback_snapshot(&self, key: &EtcdKey, succeeded: bool) {
         self.0.compaction.record_fallback_snapshot(key, succeeded);
     }
 
-    pub fn record_drill(&self, key: &EtcdKey, succeeded: bool) {
+    pub(crate) fn record_drill(&self, key: &EtcdKey, succeeded: bool) {
         self.0.protection.record_drill(key, succeeded);
     }
 
-    pub fn record_task_end(&self, kind: &'static str, state: &'static str) {
+    pub(crate) fn record_task_end(&self, kind: &'static str, state: &'static str) {
         self.0.protection.record_task_end(kind, state);
     }
 
     /// Removes all series of a deleted cluster.
-    pub fn remove_cluster(&self, key: &EtcdKey) {
+    pub(crate) fn remove_cluster(&self, key: &EtcdKey) {
         let EtcdKey { namespace, name } = key;
         self.0.compaction.remove_etcd(key);
         self.0.protection.remove_cluster(key);
@@ -366,10 +377,21 @@ mod tests {
             value.map(|value| value.trim().to_owned())
         };
         let is = |value: &str| Some(value.to_owned());
-        assert_eq!(reported(&ready_status("Unknown", "NoMembersInStatus")), is("-1"));
+        assert_eq!(
+            reported(&ready_status("Unknown", "NoMembersInStatus")),
+            is("-1")
+        );
         assert_eq!(reported(&ready_status("False", "QuorumLost")), is("0"));
-        assert_eq!(reported(&ready_status("False", NOT_CHECKED)), None, "hibernated");
-        assert_eq!(reported(&ready_status("True", "Quorate")), is("1"), "woken up");
+        assert_eq!(
+            reported(&ready_status("False", NOT_CHECKED)),
+            None,
+            "hibernated"
+        );
+        assert_eq!(
+            reported(&ready_status("True", "Quorate")),
+            is("1"),
+            "woken up"
+        );
         assert_eq!(reported(&EtcdStatus::default()), None, "not in the status");
     }
 

@@ -107,7 +107,11 @@ impl ReconcileProbe {
     }
 }
 
-fn list_versions<K>(store: &PackedStore<K>, namespace: &str, dynamic_type: &K::DynamicType) -> Vec<ObjectVersion>
+fn list_versions<K>(
+    store: &PackedStore<K>,
+    namespace: &str,
+    dynamic_type: &K::DynamicType,
+) -> Vec<ObjectVersion>
 where
     K: Resource + DeserializeOwned + 'static,
     K::DynamicType: Eq + Hash + Clone + Debug,
@@ -145,7 +149,11 @@ mod tests {
         probe.record_reconciled("Etcd", &config_map("7"));
         probe.clone().record_reconciled("Etcd", &config_map("8"));
         assert_eq!(last().as_deref(), Some("8"));
-        assert_eq!(probe.cached_versions("shoot"), None, "no cache is filled yet");
+        assert_eq!(
+            probe.cached_versions("shoot"),
+            None,
+            "no cache is filled yet"
+        );
     }
 
     #[test]

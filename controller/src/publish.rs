@@ -18,7 +18,7 @@ use crate::act::annotations::FIELD_MANAGER;
 use crate::context::{Context, EtcdKey};
 use crate::leader::LeadershipLost;
 use crate::status::{StatusEvent, StatusEventKind, collect_events};
-use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, SpecError, RECONCILE};
+use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, RECONCILE, SpecError};
 
 /// Conditions that become Unknown when the cluster is not observed. Others record past events that are stored nowhere else,
 /// or belong to other writers.
@@ -34,23 +34,15 @@ const MAX_NOTE_BYTES: usize = 1000;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PublishError {
+pub(crate) enum PublishError {
     #[error("not leader: write refused")]
-    Fenced {
-        source: LeadershipLost,
-    },
+    Fenced { source: LeadershipLost },
     #[error("patch status")]
-    Status {
-        source: Box<kube::Error>,
-    },
+    Status { source: Box<kube::Error> },
     #[error("patch finalizers")]
-    Finalizer {
-        source: Box<kube::Error>,
-    },
+    Finalizer { source: Box<kube::Error> },
     #[error("remove a handled annotation")]
-    Annotation {
-        source: Box<kube::Error>,
-    },
+    Annotation { source: Box<kube::Error> },
 }
 
 fn api(ctx: &Context, etcd: &Etcd) -> Api<Etcd> {
@@ -197,7 +189,11 @@ fn mark_condition_unknown(condition: &mut Condition, message: &str) {
     condition.last_update_time = now;
 }
 
-pub(crate) async fn publish_deletion_progress(ctx: &Context, etcd: &Etcd, left: usize) -> Result<(), PublishError> {
+pub(crate) async fn publish_deletion_progress(
+    ctx: &Context,
+    etcd: &Etcd,
+    left: usize,
+) -> Result<(), PublishError> {
     let description = format!("Deleting: {left} objects left");
     publish_operation(
         ctx,
@@ -276,7 +272,11 @@ pub(crate) async fn remove_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), P
     patch_finalizers(ctx, etcd, &left).await
 }
 
-async fn patch_finalizers(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> Result<(), PublishError> {
+async fn patch_finalizers(
+    ctx: &Context,
+    etcd: &Etcd,
+    finalizers: &[String],
+) -> Result<(), PublishError> {
     check_leadership(ctx)?;
     // A merge patch replaces the whole list; the resourceVersion makes a concurrent change a conflict.
     let patch = json!({ "metadata": {
@@ -304,7 +304,10 @@ async fn patch_finalizers(ctx: &Context, etcd: &Etcd, finalizers: &[String]) -> 
 }
 
 /// Removes the request for one reconcile, unless the generation has changed: the request is then for the new spec.
-pub(crate) async fn remove_reconcile_request(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+pub(crate) async fn remove_reconcile_request(
+    ctx: &Context,
+    etcd: &Etcd,
+) -> Result<(), PublishError> {
     let requested = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
         let value = etcd.annotations().get(*key);
         value.is_some_and(|value| value == RECONCILE)
@@ -316,7 +319,10 @@ pub(crate) async fn remove_reconcile_request(ctx: &Context, etcd: &Etcd) -> Resu
 }
 
 /// Removes the approval of a finished recovery: it does not hold for the next data loss.
-pub(crate) async fn remove_recovery_approval(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
+pub(crate) async fn remove_recovery_approval(
+    ctx: &Context,
+    etcd: &Etcd,
+) -> Result<(), PublishError> {
     let given = etcd.annotations().get(APPROVE_RECOVERY);
     let given = given.map(|id| (APPROVE_RECOVERY, id.as_str()));
     remove_annotations(ctx, etcd, None, given.into_iter()).await

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Uses the largest binary unit that gives a whole number.
-pub fn to_quantity(bytes: u64) -> Quantity {
+pub(crate) fn to_quantity(bytes: u64) -> Quantity {
     let binary = [
         ("Ei", 60),
         ("Pi", 50),

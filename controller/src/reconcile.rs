@@ -16,46 +16,39 @@ use tracing::{Instrument, debug, info_span, warn};
 
 use crate::act::{self, ActError, ActOutcome, Teardown, Work};
 use crate::caches::{LazyEtcd, hash_value};
-use crate::intervals;
 use crate::context::{Context, EtcdKey};
 use crate::decide::upgrade::EtcdVersion;
 use crate::decide::{self, Blocker, LastKnown, ReconcilePlan, World, is_spec_accepted};
+use crate::intervals;
 use crate::metrics::ReconcileOutcome;
 use crate::observe::{self, DialError, Dialer, LogRead, Objects, Observation, RestoreProgress};
 use crate::publish::{self, PublishError};
 use crate::status::{self, Facts, ReconcileFailure};
-use crate::validate::{self, SpecError, DesiredState};
+use crate::validate::{self, DesiredState, SpecError};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReconcileError {
+pub(crate) enum ReconcileError {
     /// Another version of the CRD may have admitted it.
     #[error("failed to parse the Etcd resource")]
-    InvalidResource {
-        source: serde_json::Error,
-    },
+    InvalidResource { source: serde_json::Error },
     /// A request hangs.
     #[error("reconcile did not finish within {:?}", intervals::RECONCILE_TIMEOUT)]
     Timeout,
     #[error("invalid spec")]
-    Validate {
-        source: SpecError,
-    },
+    Validate { source: SpecError },
     #[error("failed to observe the cluster")]
-    Observe {
-        source: DialError,
-    },
+    Observe { source: DialError },
     #[error("failed to carry out the plan")]
-    Act {
-        source: ActError,
-    },
+    Act { source: ActError },
     #[error("failed to update the Etcd resource")]
-    Publish {
-        source: PublishError,
-    },
+    Publish { source: PublishError },
 }
 
-pub async fn reconcile(guard: Arc<LazyEtcd>, ctx: Arc<Context>) -> Result<Action, ReconcileError> {
+pub(crate) async fn reconcile(
+    guard: Arc<LazyEtcd>,
+    ctx: Arc<Context>,
+) -> Result<Action, ReconcileError> {
     let key = EtcdKey {
         namespace: guard.meta().namespace.clone().unwrap_or_default(),
         name: guard.name_any(),
@@ -85,7 +78,8 @@ pub async fn reconcile(guard: Arc<LazyEtcd>, ctx: Arc<Context>) -> Result<Action
         Ok(_) => ReconcileOutcome::InProgress,
         Err(_) => ReconcileOutcome::Failed,
     };
-    ctx.metrics.record_reconcile(outcome_label, started.elapsed());
+    ctx.metrics
+        .record_reconcile(outcome_label, started.elapsed());
     // A permanent error counts as done: retrying does not change it.
     if outcome.as_ref().err().is_none_or(is_permanent) {
         ctx.probe.record_reconciled("Etcd", &*guard);
@@ -103,7 +97,11 @@ pub async fn reconcile(guard: Arc<LazyEtcd>, ctx: Arc<Context>) -> Result<Action
 
 /// When to retry a failed reconcile: exponential backoff, or only after a change for permanent errors.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
-pub fn error_policy(guard: Arc<LazyEtcd>, error: &ReconcileError, ctx: Arc<Context>) -> Action {
+pub(crate) fn error_policy(
+    guard: Arc<LazyEtcd>,
+    error: &ReconcileError,
+    ctx: Arc<Context>,
+) -> Action {
     let key = EtcdKey {
         namespace: guard.meta().namespace.clone().unwrap_or_default(),
         name: guard.name_any(),
@@ -143,7 +141,11 @@ impl ReconcileResult {
     }
 }
 
-async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<ReconcileResult, ReconcileError> {
+async fn reconcile_etcd(
+    etcd: &Etcd,
+    ctx: &Context,
+    key: &EtcdKey,
+) -> Result<ReconcileResult, ReconcileError> {
     let now = Timestamp::now();
     // Before validation: an Etcd with an invalid spec can be deleted as well.
     if etcd.metadata.deletion_timestamp.is_some() {
@@ -176,7 +178,10 @@ async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<Rec
     let acted = execute_plan(ctx, work, &plan, &world).await;
     // The plan was made on an outdated cache: observe again instead of reporting an error.
     if is_write_conflict(&acted) {
-        return Ok(ReconcileResult::new(Action::requeue(intervals::AFTER_STEP), false));
+        return Ok(ReconcileResult::new(
+            Action::requeue(intervals::AFTER_STEP),
+            false,
+        ));
     }
     let plan = adjust_plan(plan, &acted);
     let failure = acted.as_ref().err().map(to_failure);
@@ -205,7 +210,10 @@ async fn reconcile_etcd(etcd: &Etcd, ctx: &Context, key: &EtcdKey) -> Result<Rec
     let facts_due = has_missing_facts(&status).then(|| ctx.local.facts_retry_delay(key));
     // Missing versions are queried earlier than the plan requires.
     let pause = requeue_interval(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
-    Ok(ReconcileResult::new(Action::requeue(pause), plan.is_settled()))
+    Ok(ReconcileResult::new(
+        Action::requeue(pause),
+        plan.is_settled(),
+    ))
 }
 
 /// Publishes the status, then drops the outcome that it reports. The other order would lose the outcome on a conflict.
@@ -228,7 +236,8 @@ async fn remove_handled_annotations(
     plan: &ReconcilePlan,
     world: &World<'_>,
 ) -> Result<(), PublishError> {
-    if world.desired.requests.reconcile && is_spec_accepted(world) && plan.effective_spec.is_some() {
+    if world.desired.requests.reconcile && is_spec_accepted(world) && plan.effective_spec.is_some()
+    {
         publish::remove_reconcile_request(ctx, etcd).await?;
     }
     if world.desired.recovery.approved_id.is_some() && is_cluster_healthy(plan, world) {
@@ -258,7 +267,9 @@ async fn execute_plan(
 
 /// A reconcile that changed the StatefulSet is not settled until its controller has observed the change.
 fn adjust_plan(plan: ReconcilePlan, acted: &Result<ActOutcome, ActError>) -> ReconcilePlan {
-    let has_begun = acted.as_ref().is_ok_and(|acted| acted.has_changed_stateful_set);
+    let has_begun = acted
+        .as_ref()
+        .is_ok_and(|acted| acted.has_changed_stateful_set);
     if plan.step.is_none() && has_begun {
         plan.into_waiting(Blocker::StatefulSetUnobserved)
     } else {
@@ -329,7 +340,8 @@ async fn observe_cluster(
     observe::confirm_missing_pvcs(&ctx.client, etcd, &mut objects.observation).await;
     objects.observation.snapshot_request = ctx.local.snapshot_request(&key);
     objects.observation.upkeep.fallback = ctx.local.fallback(&key);
-    objects.observation.recovery.progress = read_restore_progress(ctx, &key, &objects.observation, now).await;
+    objects.observation.recovery.progress =
+        read_restore_progress(ctx, &key, &objects.observation, now).await;
     objects.observation.expansion_refusal =
         ctx.local
             .expansion_refusal(&key, desired_state.storage_bytes, now);
@@ -358,7 +370,10 @@ async fn read_restore_progress(
 ) -> Option<RestoreProgress> {
     let job = &observed.recovery.running_restore()?.uid;
     // The progress of another Job says nothing about this one.
-    let known = ctx.local.last_log_read(key).filter(|known| known.job_uid == *job);
+    let known = ctx
+        .local
+        .last_log_read(key)
+        .filter(|known| known.job_uid == *job);
     let is_due = known.as_ref().is_none_or(|known| known.is_due(now));
     let pod = || observe::progress::find_running_pod(&ctx.stores, &key.namespace, job);
     let Some(pod) = is_due.then(pod).flatten() else {
@@ -389,8 +404,9 @@ fn should_refresh_facts(etcd: &Etcd, ctx: &Context, key: &EtcdKey, now: Timestam
     // The controller restarted: pretend an earlier query at a time that is fixed per cluster.
     let Some(requested) = requested else {
         let span = intervals::MEMBER_FACTS_REFRESH.as_secs();
-        let earlier =
-            jiff::SignedDuration::from_secs(i64::try_from(hash_value(key) % span).unwrap_or_default());
+        let earlier = jiff::SignedDuration::from_secs(
+            i64::try_from(hash_value(key) % span).unwrap_or_default(),
+        );
         ctx.local
             .record_query(key, now.checked_sub(earlier).unwrap_or(now));
         return false;

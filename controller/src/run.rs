@@ -36,12 +36,12 @@ use crate::config::OperatorConfiguration;
 use crate::context::{Context, LocalState, ReconcileTrigger};
 use crate::decide::ReconcilePolicy;
 use crate::decide::upkeep::UpkeepPolicy;
+use crate::discovery;
 use crate::http::{self, Readiness};
-use crate::probe::ReconcileProbe;
 use crate::leader::{LeaderElector, Leadership};
 use crate::metrics::ControllerMetrics;
+use crate::probe::ReconcileProbe;
 use crate::reconcile::{error_policy, reconcile};
-use crate::discovery;
 use crate::status::Thresholds;
 use crate::write_scheduler::WriteScheduler;
 
@@ -117,14 +117,18 @@ async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         },
     };
     stop_http.cancel();
-    tokio::time::timeout(HTTP_SHUTDOWN_TIMEOUT, served).await.ok();
+    tokio::time::timeout(HTTP_SHUTDOWN_TIMEOUT, served)
+        .await
+        .ok();
     signals.abort();
     outcome
 }
 
 fn stop_on_signal(cancel: CancellationToken) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("failed to install the SIGTERM handler")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("failed to install the SIGINT handler")?;
+    let mut terminate =
+        signal(SignalKind::terminate()).context("failed to install the SIGTERM handler")?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).context("failed to install the SIGINT handler")?;
     Ok(tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => info!("received SIGTERM, stopping"),
@@ -148,7 +152,9 @@ async fn connect(args: &OperatorArgs) -> anyhow::Result<Client> {
                 .await
                 .context("invalid kubeconfig")?
         }
-        None => Config::incluster().context("failed to read the pod's service account (use --kubeconfig outside of a cluster)")?,
+        None => Config::incluster().context(
+            "failed to read the pod's service account (use --kubeconfig outside of a cluster)",
+        )?,
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);

@@ -61,7 +61,8 @@ pub(crate) fn trim_pod(pod: &mut Pod) {
             conditions: status.conditions.take(),
             phase: status.phase.take(),
             pod_ip: status.pod_ip.take(),
-            init_container_statuses: init.map(|all| all.into_iter().map(trim_container_status).collect()),
+            init_container_statuses: init
+                .map(|all| all.into_iter().map(trim_container_status).collect()),
             container_statuses: Some(containers).filter(|all| !all.is_empty()),
             ..PodStatus::default()
         };

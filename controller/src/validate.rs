@@ -17,26 +17,28 @@ use mainstay_manifests::quantity::to_bytes;
 use mainstay_manifests::store::StoreProvider;
 
 /// Requests one reconcile of the spec; removed when it is done.
-pub const OPERATION: &str = "druid.gardener.cloud/operation";
+pub(crate) const OPERATION: &str = "druid.gardener.cloud/operation";
 /// The older key, which Gardener still writes.
-pub const LEGACY_OPERATION: &str = "gardener.cloud/operation";
+pub(crate) const LEGACY_OPERATION: &str = "gardener.cloud/operation";
 /// The value of both keys.
-pub const RECONCILE: &str = "reconcile";
+pub(crate) const RECONCILE: &str = "reconcile";
 /// Suspends spec changes while it is set, with any value.
-pub const SUSPEND_RECONCILE: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
+pub(crate) const SUSPEND_RECONCILE: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
 /// Keeps manual changes to managed objects while it is set, with any value.
-pub const DISABLE_COMPONENT_PROTECTION: &str = "druid.gardener.cloud/disable-etcd-component-protection";
+pub(crate) const DISABLE_COMPONENT_PROTECTION: &str =
+    "druid.gardener.cloud/disable-etcd-component-protection";
 /// Creates configuration objects but no pods while it is set, with any value.
-pub const DISABLE_RUNTIME_COMPONENTS: &str = "druid.gardener.cloud/disable-etcd-runtime-component-creation";
+pub(crate) const DISABLE_RUNTIME_COMPONENTS: &str =
+    "druid.gardener.cloud/disable-etcd-runtime-component-creation";
 /// Skips the snapshot before a disruptive change; the value is the generation it holds for.
-pub const WITHOUT_SNAPSHOT: &str = "etcd-mainstay.io/without-snapshot";
+pub(crate) const WITHOUT_SNAPSHOT: &str = "etcd-mainstay.io/without-snapshot";
 /// Keeps an Etcd until its objects are deleted. The name is etcd-druid's.
-pub const FINALIZER: &str = "druid.gardener.cloud/etcd-druid";
+pub(crate) const FINALIZER: &str = "druid.gardener.cloud/etcd-druid";
 
 /// More members than any etcd has; a larger number is a typo.
-pub const MAX_MEMBERS: u32 = 99;
+pub(crate) const MAX_MEMBERS: u32 = 99;
 /// 16Gi, as with etcd-druid.
-pub const DEFAULT_STORAGE_BYTES: u64 = 16 << 30;
+pub(crate) const DEFAULT_STORAGE_BYTES: u64 = 16 << 30;
 /// The sidecar's default.
 const DEFAULT_DELTA_SECONDS: i64 = 20;
 /// The sidecar takes no delta snapshots when the period is shorter.
@@ -44,49 +46,49 @@ const MIN_DELTA_SECONDS: i64 = 1;
 
 /// The validated spec.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredState {
-    pub name: String,
-    pub namespace: String,
-    pub generation: i64,
+pub(crate) struct DesiredState {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) generation: i64,
     /// 0 when `spec.replicas` is out of range; the value is then in `invalid_replicas` and refused.
-    pub replicas: u32,
+    pub(crate) replicas: u32,
     /// `spec.replicas`, if it is negative or larger than the maximum.
-    pub invalid_replicas: Option<i32>,
-    pub member_prefix: Option<String>,
+    pub(crate) invalid_replicas: Option<i32>,
+    pub(crate) member_prefix: Option<String>,
     /// Image of etcd, defaults applied.
-    pub etcd_image: String,
+    pub(crate) etcd_image: String,
     /// Bytes of each volume.
-    pub storage_bytes: u64,
+    pub(crate) storage_bytes: u64,
     /// Whether existing volumes are expanded when `storage_bytes` grows.
-    pub volume_growth: VolumeGrowth,
+    pub(crate) volume_growth: VolumeGrowth,
     /// `None` without a store.
-    pub backup: Option<DesiredBackup>,
-    pub recovery: DesiredRecovery,
+    pub(crate) backup: Option<DesiredBackup>,
+    pub(crate) recovery: DesiredRecovery,
     /// Schedules and thresholds of compactions and restore drills.
-    pub upkeep: DesiredUpkeep,
-    pub peers: Peers,
+    pub(crate) upkeep: DesiredUpkeep,
+    pub(crate) peers: Peers,
     /// Whether the cluster still has to join an existing one.
-    pub joins_existing_cluster: bool,
-    pub has_external_members: bool,
-    pub requests: Requests,
-    pub deletion_timestamp: Option<Timestamp>,
+    pub(crate) joins_existing_cluster: bool,
+    pub(crate) has_external_members: bool,
+    pub(crate) requests: Requests,
+    pub(crate) deletion_timestamp: Option<Timestamp>,
 }
 
 /// Whether and how lost data is recovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DesiredRecovery {
-    pub mode: RecoveryMode,
+pub(crate) struct DesiredRecovery {
+    pub(crate) mode: RecoveryMode,
     /// ID of the recovery that the approval annotation names.
-    pub approved_id: Option<String>,
+    pub(crate) approved_id: Option<String>,
 }
 
 /// Addresses under which members reach each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Peers {
-    pub tls: bool,
-    pub port: i32,
+pub(crate) struct Peers {
+    pub(crate) tls: bool,
+    pub(crate) port: i32,
     /// Further peer URLs, by member name including the prefix.
-    pub additional_urls: BTreeMap<String, Vec<String>>,
+    pub(crate) additional_urls: BTreeMap<String, Vec<String>>,
 }
 
 impl Peers {
@@ -111,16 +113,16 @@ impl Peers {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredBackup {
+pub(crate) struct DesiredBackup {
     /// Cron expression of full snapshots; `None` means hourly.
-    pub full_schedule: Option<String>,
+    pub(crate) full_schedule: Option<String>,
     /// Seconds between two delta snapshots; `None` when they are disabled.
-    pub delta_period_seconds: Option<i64>,
+    pub(crate) delta_period_seconds: Option<i64>,
 }
 
 /// What happens to manual changes of managed objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DriftPolicy {
+pub(crate) enum DriftPolicy {
     #[default]
     Revert,
     Keep,
@@ -128,31 +130,27 @@ pub enum DriftPolicy {
 
 /// What annotations request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
+pub(crate) struct Requests {
     /// Reconcile the spec once.
-    pub reconcile: bool,
+    pub(crate) reconcile: bool,
     /// Do not apply spec changes.
-    pub suspend: bool,
-    pub drift_policy: DriftPolicy,
+    pub(crate) suspend: bool,
+    pub(crate) drift_policy: DriftPolicy,
     /// Create configuration objects but no pods.
-    pub is_runtime_disabled: bool,
+    pub(crate) is_runtime_disabled: bool,
     /// The generation that is applied without a snapshot before.
-    pub skip_snapshot_generation: Option<i64>,
+    pub(crate) skip_snapshot_generation: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SpecError {
+pub(crate) enum SpecError {
     #[error("metadata.namespace is empty")]
     MissingNamespace,
     #[error("spec.storageCapacity: invalid quantity \"{text}\"")]
-    InvalidStorageCapacity {
-        text: String,
-    },
+    InvalidStorageCapacity { text: String },
     #[error("spec.mainstay.compaction.bytesThreshold: invalid quantity \"{text}\"")]
-    InvalidCompactionBytes {
-        text: String,
-    },
+    InvalidCompactionBytes { text: String },
     #[error(
         "spec.backup.store.provider \"{provider}\" is not supported: use provider S3 with the S3 API of the \
          Swift cluster as spec.backup.store.endpointOverride"
@@ -162,16 +160,15 @@ pub enum SpecError {
         provider: String,
     },
     #[error("spec.backup.deltaSnapshotPeriod: invalid duration \"{text}\"")]
-    InvalidDeltaPeriod {
-        text: String,
-    },
+    InvalidDeltaPeriod { text: String },
 }
 
 /// Validates a spec. `default_image` is the etcd image of specs without one.
-pub fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredState, SpecError> {
+pub(crate) fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredState, SpecError> {
     let spec = &etcd.spec;
     let annotations = etcd.annotations();
-    let requests_reconcile = |key: &str| annotations.get(key).is_some_and(|value| value == RECONCILE);
+    let requests_reconcile =
+        |key: &str| annotations.get(key).is_some_and(|value| value == RECONCILE);
     let bootstrapped = etcd
         .status
         .as_ref()
@@ -203,7 +200,8 @@ pub fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredState, S
         upkeep: parse_upkeep(etcd)?,
         peers: Peers::from_etcd(etcd),
         // Joining is done once the status records it.
-        joins_existing_cluster: spec.etcd.bootstrap_with_existing_cluster.is_some() && !bootstrapped,
+        joins_existing_cluster: spec.etcd.bootstrap_with_existing_cluster.is_some()
+            && !bootstrapped,
         has_external_members: spec
             .externally_managed_member_addresses
             .as_ref()
@@ -226,7 +224,7 @@ pub fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredState, S
 }
 
 /// `spec.replicas`, or 0 when it is out of range.
-pub fn count_members(etcd: &Etcd) -> u32 {
+pub(crate) fn count_members(etcd: &Etcd) -> u32 {
     let members = u32::try_from(etcd.spec.replicas).unwrap_or_default();
     if members > MAX_MEMBERS { 0 } else { members }
 }
@@ -254,9 +252,11 @@ fn parse_upkeep(etcd: &Etcd) -> Result<DesiredUpkeep, SpecError> {
     });
     Ok(DesiredUpkeep {
         events_threshold: compaction.and_then(|compaction| compaction.events_threshold),
-        full_snapshot_threshold: compaction.and_then(|compaction| compaction.trigger_full_snapshot_threshold),
+        full_snapshot_threshold: compaction
+            .and_then(|compaction| compaction.trigger_full_snapshot_threshold),
         bytes_threshold: limit.transpose()?,
-        compaction_schedule: triggers.and_then(|triggers| Some(triggers.schedule.as_ref()?.to_string())),
+        compaction_schedule: triggers
+            .and_then(|triggers| Some(triggers.schedule.as_ref()?.to_string())),
         drill_schedule: drill.and_then(|drill| Some(drill.schedule.as_ref()?.to_string())),
         schedules_since: etcd.creation_timestamp().map(|time| time.0),
     })
@@ -304,7 +304,7 @@ fn parse_backup(etcd: &Etcd) -> Result<Option<DesiredBackup>, SpecError> {
 
 impl DesiredState {
     /// The drift policy of this reconcile. A new generation or a requested reconcile reverts manual changes once.
-    pub fn drift_policy(&self, observed_generation: Option<i64>) -> DriftPolicy {
+    pub(crate) fn drift_policy(&self, observed_generation: Option<i64>) -> DriftPolicy {
         let is_acted_on = observed_generation == Some(self.generation);
         if is_acted_on && !self.requests.reconcile {
             self.requests.drift_policy
@@ -313,12 +313,12 @@ impl DesiredState {
         }
     }
 
-    pub fn pod_name(&self, ordinal: Ordinal) -> String {
+    pub(crate) fn pod_name(&self, ordinal: Ordinal) -> String {
         format!("{}-{ordinal}", self.name)
     }
 
     /// DNS name of a pod behind the headless peer Service.
-    pub fn pod_host(&self, ordinal: Ordinal) -> String {
+    pub(crate) fn pod_host(&self, ordinal: Ordinal) -> String {
         format!(
             "{}.{}-peer.{}.svc",
             self.pod_name(ordinal),
@@ -328,7 +328,7 @@ impl DesiredState {
     }
 
     /// Peer URLs of a member whose pod matches the template at this TLS stage.
-    pub fn peer_urls(&self, ordinal: Ordinal, stage: PeerTlsStage) -> Vec<String> {
+    pub(crate) fn peer_urls(&self, ordinal: Ordinal, stage: PeerTlsStage) -> Vec<String> {
         let scheme = if stage == PeerTlsStage::On {
             "https"
         } else {
@@ -342,7 +342,7 @@ impl DesiredState {
     }
 
     /// Name of a member and of its Lease. Unlike the pod name it includes the prefix.
-    pub fn member_name(&self, ordinal: Ordinal) -> String {
+    pub(crate) fn member_name(&self, ordinal: Ordinal) -> String {
         match &self.member_prefix {
             Some(prefix) => format!("{prefix}-{}", self.pod_name(ordinal)),
             None => self.pod_name(ordinal),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn desired(etcd: &Etcd) -> DesiredState {
-        super::validate_etcd(etcd, "etcd:3.5.21").unwrap()
+        validate_etcd(etcd, "etcd:3.5.21").unwrap()
     }
 
     #[test]
@@ -397,7 +397,10 @@ mod tests {
         etcd.spec.member_name_prefix = Some("eu".to_owned());
         let desired_state = desired(&etcd);
         assert_eq!(
-            (desired_state.pod_name(Ordinal(0)), desired_state.member_name(Ordinal(0))),
+            (
+                desired_state.pod_name(Ordinal(0)),
+                desired_state.member_name(Ordinal(0))
+            ),
             ("main-0".into(), "eu-main-0".into())
         );
     }
@@ -416,7 +419,10 @@ mod tests {
             desired_state.peer_urls(Ordinal(1), PeerTlsStage::Off),
             [own, "http://10.0.0.1:2380".to_owned()]
         );
-        assert_eq!(desired_state.peer_urls(Ordinal(0), PeerTlsStage::Off).len(), 1);
+        assert_eq!(
+            desired_state.peer_urls(Ordinal(0), PeerTlsStage::Off).len(),
+            1
+        );
     }
 
     #[test]
@@ -426,9 +432,15 @@ mod tests {
             provider: Some("aws".to_owned()),
             ..StoreSpec::default()
         });
-        assert_eq!(desired(&etcd).backup.unwrap().delta_period_seconds, Some(20));
+        assert_eq!(
+            desired(&etcd).backup.unwrap().delta_period_seconds,
+            Some(20)
+        );
         etcd.spec.backup.delta_snapshot_period = Some("5m".into());
-        assert_eq!(desired(&etcd).backup.unwrap().delta_period_seconds, Some(300));
+        assert_eq!(
+            desired(&etcd).backup.unwrap().delta_period_seconds,
+            Some(300)
+        );
         etcd.spec.backup.delta_snapshot_period = Some("0s".into());
         assert_eq!(desired(&etcd).backup.unwrap().delta_period_seconds, None);
     }
@@ -448,7 +460,7 @@ mod tests {
                 provider: Some(provider.to_owned()),
                 ..StoreSpec::default()
             });
-            let problem = super::validate_etcd(&etcd, "etcd").unwrap_err();
+            let problem = validate_etcd(&etcd, "etcd").unwrap_err();
             assert!(problem.to_string().contains("use provider S3"), "{problem}");
         }
     }
@@ -458,7 +470,10 @@ mod tests {
         let mut etcd = etcd_resource();
         etcd.spec.replicas = -1;
         let desired_state = desired(&etcd);
-        assert_eq!((desired_state.replicas, desired_state.invalid_replicas), (0, Some(-1)));
+        assert_eq!(
+            (desired_state.replicas, desired_state.invalid_replicas),
+            (0, Some(-1))
+        );
     }
 
     #[test]
@@ -482,7 +497,11 @@ mod tests {
             (OPERATION, "restore", false),
         ] {
             etcd.metadata.annotations = Some(with(key, value));
-            assert_eq!(desired(&etcd).requests.reconcile, requests_reconcile, "{key}={value}");
+            assert_eq!(
+                desired(&etcd).requests.reconcile,
+                requests_reconcile,
+                "{key}={value}"
+            );
         }
     }
 
@@ -490,7 +509,7 @@ mod tests {
     fn a_size_nobody_can_read_is_a_problem() {
         let mut etcd = etcd_resource();
         etcd.spec.storage_capacity = Some(Quantity("much".to_owned()));
-        let problem = super::validate_etcd(&etcd, "etcd").unwrap_err();
+        let problem = validate_etcd(&etcd, "etcd").unwrap_err();
         assert_eq!(
             problem,
             SpecError::InvalidStorageCapacity {

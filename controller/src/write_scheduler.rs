@@ -13,7 +13,7 @@ const MAX_STATUS_WRITES: usize = 4;
 const MAX_STATUS_DELAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub struct WriteScheduler {
+pub(crate) struct WriteScheduler {
     object_writes: watch::Sender<usize>,
     status_permits: Semaphore,
 }
@@ -29,17 +29,17 @@ impl Default for WriteScheduler {
 
 /// An object write is in progress until this is dropped.
 #[derive(Debug)]
-pub struct ObjectWriteGuard<'a>(&'a WriteScheduler);
+pub(crate) struct ObjectWriteGuard<'a>(&'a WriteScheduler);
 
 impl WriteScheduler {
     /// Registers an object write; never blocks.
-    pub fn begin_object_write(&self) -> ObjectWriteGuard<'_> {
+    pub(crate) fn begin_object_write(&self) -> ObjectWriteGuard<'_> {
         self.object_writes.send_modify(|active| *active += 1);
         ObjectWriteGuard(self)
     }
 
     /// Waits until a status may be written. Hold the permit during the write.
-    pub async fn acquire_status_write(&self) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn acquire_status_write(&self) -> Option<SemaphorePermit<'_>> {
         let mut active = self.object_writes.subscribe();
         let quiet = active.wait_for(|active| *active == 0);
         drop(tokio::time::timeout(MAX_STATUS_DELAY, quiet).await); // after the timeout the status is written in any case
@@ -88,7 +88,11 @@ mod tests {
         for _ in 0..MAX_STATUS_WRITES {
             permits.push(scheduler.acquire_status_write().await.unwrap());
         }
-        assert!(timeout(MAX_STATUS_DELAY * 10, scheduler.acquire_status_write()).await.is_err());
+        assert!(
+            timeout(MAX_STATUS_DELAY * 10, scheduler.acquire_status_write())
+                .await
+                .is_err()
+        );
         permits.pop();
         drop(scheduler.acquire_status_write().await.unwrap());
     }

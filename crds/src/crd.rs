@@ -106,7 +106,10 @@ enum SpecRequirement {
     SpecOptional,
 }
 
-fn build_crd<R: CustomResourceExt + JsonSchema>(rules: &'static [CelRule], root: SpecRequirement) -> CrdManifest {
+fn build_crd<R: CustomResourceExt + JsonSchema>(
+    rules: &'static [CelRule],
+    root: SpecRequirement,
+) -> CrdManifest {
     let schema = build_schema::<R>(rules, root);
     let mut crd = R::crd();
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
@@ -141,7 +144,8 @@ fn build_schema<R: JsonSchema>(rules: &[CelRule], root: SpecRequirement) -> Valu
     complete_kubernetes_types(&mut schema);
     complete_root(&mut schema, root);
     for rule in rules {
-        let place = find_schema_node(&mut schema, rule.path).expect("the path of a rule exists in the schema");
+        let place = find_schema_node(&mut schema, rule.path)
+            .expect("the path of a rule exists in the schema");
         attach_rule(place, rule);
     }
     schema
@@ -189,8 +193,7 @@ fn complete_kubernetes_types(node: &mut Value) {
 
 /// Adds the fields of every resource, and makes `spec` optional where etcd-druid does.
 fn complete_root(schema: &mut Value, root: SpecRequirement) {
-    schema["properties"]["apiVersion"] =
-        json!({ "type": "string", "description": "API version, always `druid.gardener.cloud/v1alpha1`." });
+    schema["properties"]["apiVersion"] = json!({ "type": "string", "description": "API version, always `druid.gardener.cloud/v1alpha1`." });
     schema["properties"]["kind"] =
         json!({ "type": "string", "description": "Kind of this resource." });
     schema["properties"]["metadata"] = json!({ "type": "object" });

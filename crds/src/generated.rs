@@ -39,6 +39,7 @@ fn file_stem(definition: &crd::CrdManifest) -> String {
 }
 
 fn to_yaml(definition: &crd::CrdManifest) -> String {
-    let body = serde_norway::to_string(&definition.to_value()).expect("a CRD can be written as YAML");
+    let body =
+        serde_norway::to_string(&definition.to_value()).expect("a CRD can be written as YAML");
     format!("# Generated from the types of the crate mainstay-crds by crdgen. Do not edit.\n{body}")
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::crd::{CrdManifest, QUANTITY_PATTERN};
-use crate::scalar::{CRON_PATTERN, TIMEOUT_PATTERN, SCHEDULE_PATTERN, DURATION_PATTERN};
+use crate::scalar::{CRON_PATTERN, DURATION_PATTERN, SCHEDULE_PATTERN, TIMEOUT_PATTERN};
 
 const PREFACE: &str = "\
 # API reference
@@ -162,7 +162,10 @@ fn format_number(value: &Value) -> String {
 
 fn format_plain_type(field: &Value) -> String {
     let pattern = field["pattern"].as_str();
-    if let Some((_, name)) = NAMED_PATTERNS.iter().find(|(known, _)| pattern == Some(known)) {
+    if let Some((_, name)) = NAMED_PATTERNS
+        .iter()
+        .find(|(known, _)| pattern == Some(known))
+    {
         return (*name).to_owned();
     }
     if let Some(names) = field["enum"].as_array() {
@@ -179,7 +182,10 @@ fn format_plain_type(field: &Value) -> String {
         }
         Some("array") => format!("list of {}", format_plain_type(&field["items"])),
         Some("object") if field["additionalProperties"].is_object() => {
-            format!("map of {}", format_plain_type(&field["additionalProperties"]))
+            format!(
+                "map of {}",
+                format_plain_type(&field["additionalProperties"])
+            )
         }
         Some("string") if field["format"] == "date-time" => "time".to_owned(),
         Some("string") => {

@@ -21,7 +21,11 @@ pub struct CelRule {
 }
 
 const fn cel_rule(at: &'static str, rule: &'static str, message: &'static str) -> CelRule {
-    CelRule { path: at, rule, message }
+    CelRule {
+        path: at,
+        rule,
+        message,
+    }
 }
 
 const IMMUTABLE: &str = "self == oldSelf";

@@ -80,7 +80,9 @@ pub struct TlsConfig {
 impl TlsConfig {
     /// Name of the secret with the client certificate, if there is one.
     pub fn client_secret(&self) -> Option<&str> {
-        self.client.as_ref().and_then(SecretReference::non_empty_name)
+        self.client
+            .as_ref()
+            .and_then(SecretReference::non_empty_name)
     }
 }
 

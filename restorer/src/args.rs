@@ -9,7 +9,7 @@ use crate::commands::RestorerCommand;
 
 /// Format of the result on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
+pub(crate) enum OutputFormat {
     /// Readable text
     Text,
     /// One JSON object
@@ -44,7 +44,7 @@ pub struct RestorerArgs {
         default_value = "text"
     )]
     #[arg(env = "MAINSTAY_OUTPUT")]
-    pub output: OutputFormat,
+    pub(crate) output: OutputFormat,
 
     /// Also write the result as JSON to this file
     ///
@@ -55,10 +55,10 @@ pub struct RestorerArgs {
         value_name = "FILE",
         env = "MAINSTAY_TERMINATION_MESSAGE_PATH"
     )]
-    pub termination_message_path: Option<PathBuf>,
+    pub(crate) termination_message_path: Option<PathBuf>,
 
     #[command(flatten)]
-    pub log: LogArgs,
+    pub(crate) log: LogArgs,
 }
 
 #[cfg(test)]

@@ -20,20 +20,23 @@ const DELTA_BUDGET_BYTES: u64 = 4 << 20;
 /// A store and the snapshots found under its prefix.
 #[derive(Clone)]
 pub struct Backup {
-    pub store: SnapStore,
+    pub(crate) store: SnapStore,
     pub catalogue: Catalogue,
 }
 
 impl Backup {
     /// Opens the store and lists its snapshots.
-    pub async fn open(config: &StoreConfig, environment: &Environment) -> Result<Self, CommandFailure> {
+    pub async fn open(
+        config: &StoreConfig,
+        environment: &Environment,
+    ) -> Result<Self, CommandFailure> {
         let store = SnapStore::open(config, environment)?;
         let catalogue = list_snapshots(&store).await?;
         Ok(Self { store, catalogue })
     }
 
     /// Returns a source of objects for blocking threads. Must be called inside the tokio runtime.
-    pub fn sources(&self, meter: &Arc<Meter>) -> StoreObjectSource {
+    pub(crate) fn sources(&self, meter: &Arc<Meter>) -> StoreObjectSource {
         StoreObjectSource {
             store: self.store.clone(),
             runtime: Handle::current(),
@@ -43,7 +46,7 @@ impl Backup {
 }
 
 /// Lists everything under the prefix of the store, in both directory layouts of etcd-backup-restore.
-pub async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
+pub(crate) async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
     let mut listed = Vec::new();
     for folder in list_prefixes(store.prefix()) {
         let objects = store.list(&folder).await?;
@@ -58,7 +61,7 @@ pub async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> 
 
 /// Opens objects of a store from blocking threads and counts the bytes read.
 #[derive(Clone)]
-pub struct StoreObjectSource {
+pub(crate) struct StoreObjectSource {
     store: SnapStore,
     runtime: Handle,
     meter: Arc<Meter>,

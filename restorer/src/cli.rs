@@ -12,10 +12,10 @@ use clap::Parser;
 use jiff::Timestamp;
 use mainstay_store::Environment;
 
-use crate::args::{RestorerArgs, OutputFormat};
+use crate::args::{OutputFormat, RestorerArgs};
 use crate::failure::{CommandFailure, ExitVerdict};
-use crate::termination_message;
 use crate::outcome::CommandOutcome;
+use crate::termination_message;
 
 /// Async tasks mostly wait for the store; CPU-heavy work runs on its own threads.
 const RUNTIME_THREADS: usize = 2;
@@ -35,7 +35,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs the program with the given arguments.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match RestorerArgs::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
@@ -91,7 +91,9 @@ fn print_result(output: OutputFormat, result: &Result<CommandOutcome, CommandFai
             outcome.verdict(),
             writeln!(stdout, "{:#}", outcome.to_json()),
         ),
-        (Ok(outcome), OutputFormat::Text) => (outcome.verdict(), write!(stdout, "{}", outcome.text())),
+        (Ok(outcome), OutputFormat::Text) => {
+            (outcome.verdict(), write!(stdout, "{}", outcome.text()))
+        }
         (Err(failure), OutputFormat::Json) => (
             failure.verdict(),
             writeln!(stdout, "{:#}", failure.to_json()),

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use jiff::Timestamp;
-use mainstay_datadir::{BootstrapInfo, DirVerdict, VolumeFence, StagingDir, WarningKind, write_raft_files};
+use mainstay_datadir::{
+    BootstrapInfo, DirVerdict, StagingDir, VolumeFence, WarningKind, write_raft_files,
+};
 use serde::Serialize;
 use tracing::{info, warn};
 
@@ -19,21 +21,21 @@ use crate::failure::{CommandFailure, ExitVerdict};
 use crate::health::{self, ValidationMode};
 use crate::members::NewCluster;
 use crate::outcome::CommandOutcome;
-use crate::rebuild::finish::{self, RevisionBump, NewClusterIdentity};
+use crate::rebuild::finish::{self, NewClusterIdentity, RevisionBump};
 
 /// A data directory that a cluster can be restored from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DataDirCandidate {
-    pub data_dir: PathBuf,
+pub(crate) struct DataDirCandidate {
+    pub(crate) data_dir: PathBuf,
     /// Newest revision of its database.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// Highest revision etcd could have reached with its WAL.
-    pub highest_revision: i64,
+    pub(crate) highest_revision: i64,
 }
 
 impl DataDirCandidate {
     /// Verifies a directory completely; `None` if no cluster can be restored from it.
-    pub async fn verify(data_dir: PathBuf) -> Result<Option<Self>, CommandFailure> {
+    pub(crate) async fn verify(data_dir: PathBuf) -> Result<Option<Self>, CommandFailure> {
         let report = health::verify_data_dir(data_dir.clone(), ValidationMode::Full).await?;
         match report.verdict {
             DirVerdict::Valid => {}
@@ -60,7 +62,7 @@ impl DataDirCandidate {
     }
 
     /// Returns whether the database is at least as new as the backup.
-    pub fn is_as_new_as(&self, newest_backup: Option<i64>) -> bool {
+    pub(crate) fn is_as_new_as(&self, newest_backup: Option<i64>) -> bool {
         // Only the database counts: entries of the WAL are not restored.
         newest_backup.is_none_or(|newest| self.revision >= newest)
     }
@@ -69,25 +71,25 @@ impl DataDirCandidate {
 /// The result of restoring from a data directory.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DataDirRestoreReport {
+pub(crate) struct DataDirRestoreReport {
     /// Revision of the restored state.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// Revision etcd starts with: higher after `--bump-revision`.
-    pub start_revision: i64,
+    pub(crate) start_revision: i64,
     /// Highest revision the old member could have reached with its WAL.
-    pub highest_revision: i64,
-    pub from_data_dir: PathBuf,
-    pub database_bytes: u64,
+    pub(crate) highest_revision: i64,
+    pub(crate) from_data_dir: PathBuf,
+    pub(crate) database_bytes: u64,
     /// Id of the new cluster in hexadecimal, as etcd prints it.
-    pub cluster_id: String,
+    pub(crate) cluster_id: String,
     /// Token from which the ids are derived.
-    pub initial_cluster_token: String,
-    pub members: Vec<RestoredMember>,
-    pub seconds: f64,
+    pub(crate) initial_cluster_token: String,
+    pub(crate) members: Vec<RestoredMember>,
+    pub(crate) seconds: f64,
 }
 
 /// Restores a new cluster from a data directory.
-pub async fn restore_from_data_dir(
+pub(crate) async fn restore_from_data_dir(
     candidate: DataDirCandidate,
     seating: NewCluster,
     bump: RevisionBump,
@@ -158,7 +160,11 @@ fn build_member_dirs(
     })
 }
 
-fn assign_identity(db: &Path, seating: &NewCluster, bump: RevisionBump) -> Result<i64, CommandFailure> {
+fn assign_identity(
+    db: &Path,
+    seating: &NewCluster,
+    bump: RevisionBump,
+) -> Result<i64, CommandFailure> {
     let file = fs::File::options()
         .read(true)
         .write(true)
@@ -215,7 +221,10 @@ mod tests {
     #[test]
     fn a_directory_counts_by_its_database_and_not_by_its_log() {
         assert!(candidate_at(10).is_as_new_as(Some(10)));
-        assert!(!candidate_at(10).is_as_new_as(Some(11)), "the WAL may reach 15");
+        assert!(
+            !candidate_at(10).is_as_new_as(Some(11)),
+            "the WAL may reach 15"
+        );
         assert!(candidate_at(10).is_as_new_as(None), "no backup is newer");
     }
 }

@@ -12,17 +12,17 @@ use std::time::Instant;
 use jiff::Timestamp;
 use mainstay_archive::catalogue::Catalogue;
 use mainstay_archive::chain::SnapshotChain;
-use mainstay_datadir::{BootstrapInfo, VolumeFence, StagingDir, SwapError, write_raft_files};
+use mainstay_datadir::{BootstrapInfo, StagingDir, SwapError, VolumeFence, write_raft_files};
 use mainstay_ids::{HashKv, MemberId, Revision};
-use mainstay_telemetry::{ProgressReporter, RESTORE_JOB, ProgressSample, format_bytes};
+use mainstay_telemetry::{ProgressReporter, ProgressSample, RESTORE_JOB, format_bytes};
 use serde::Serialize;
 
 use crate::backup::{Backup, StoreObjectSource};
-use crate::fallback::{ChainSelection, rebuild_with_fallback};
 use crate::failure::{CommandFailure, ExitVerdict};
+use crate::fallback::{ChainSelection, rebuild_with_fallback};
 use crate::members::{MemberDir, NewCluster};
 use crate::rebuild::compare::{HashComparison, compare_hash_kv};
-use crate::rebuild::finish::{self, RevisionBump, NewClusterIdentity};
+use crate::rebuild::finish::{self, NewClusterIdentity, RevisionBump};
 use crate::rebuild::{DatabaseFile, Durability, Meter, RebuildOptions, RebuildSummary, rebuild};
 
 /// Input of [`restore`].
@@ -43,13 +43,13 @@ pub struct RestorePlan {
 /// A restored data directory.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RestoredMember {
-    pub name: String,
+pub(crate) struct RestoredMember {
+    pub(crate) name: String,
     /// Member id in hexadecimal, as etcd prints it.
-    pub id: String,
-    pub data_dir: PathBuf,
+    pub(crate) id: String,
+    pub(crate) data_dir: PathBuf,
     /// New path of the previous directory; `None` if there was none.
-    pub kept: Option<PathBuf>,
+    pub(crate) kept: Option<PathBuf>,
 }
 
 /// The result of a restore.
@@ -57,36 +57,36 @@ pub struct RestoredMember {
 #[serde(rename_all = "camelCase")]
 pub struct RestoreReport {
     /// Revision of the restored state.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// Revision etcd starts with: higher after `--bump-revision`.
-    pub start_revision: i64,
+    pub(crate) start_revision: i64,
     /// Name of the full snapshot.
-    pub base: String,
+    pub(crate) base: String,
     /// Revision of the database in the full snapshot, which may be newer than its name.
-    pub base_revision: i64,
-    pub deltas: usize,
+    pub(crate) base_revision: i64,
+    pub(crate) deltas: usize,
     /// Unusable objects whose revisions other objects covered.
-    pub avoided: Vec<String>,
-    pub revisions_applied: u64,
-    pub events_applied: u64,
+    pub(crate) avoided: Vec<String>,
+    pub(crate) revisions_applied: u64,
+    pub(crate) events_applied: u64,
     /// Events that were in the full snapshot or an earlier delta already.
-    pub events_skipped: u64,
+    pub(crate) events_skipped: u64,
     /// Leases that were created because the full snapshot does not have them.
-    pub leases_restored: usize,
+    pub(crate) leases_restored: usize,
     /// Those among them that got the default TTL, because no object contains theirs.
-    pub leases_with_default_ttl: usize,
+    pub(crate) leases_with_default_ttl: usize,
     /// Result of the comparison with a live etcd; `None` without `--expect-hash-kv`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hash_kv: Option<HashComparison>,
+    pub(crate) hash_kv: Option<HashComparison>,
     /// Stored size of the objects read.
-    pub bytes_read: u64,
-    pub database_bytes: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) database_bytes: u64,
     /// Id of the new cluster in hexadecimal, as etcd prints it.
-    pub cluster_id: String,
+    pub(crate) cluster_id: String,
     /// Token from which the ids are derived.
-    pub initial_cluster_token: String,
-    pub members: Vec<RestoredMember>,
-    pub seconds: f64,
+    pub(crate) initial_cluster_token: String,
+    pub(crate) members: Vec<RestoredMember>,
+    pub(crate) seconds: f64,
 }
 
 impl fmt::Display for RestoreReport {
@@ -173,7 +173,7 @@ struct RebuildInputs {
 }
 
 /// Returns the stored size of all objects of a chain.
-pub fn chain_bytes(chain: &SnapshotChain) -> u64 {
+pub(crate) fn chain_bytes(chain: &SnapshotChain) -> u64 {
     chain.base.size
         + chain
             .deltas
@@ -183,7 +183,7 @@ pub fn chain_bytes(chain: &SnapshotChain) -> u64 {
 }
 
 /// Converts the meter of a rebuild into a progress sample.
-pub fn sample_progress(meter: &Meter) -> ProgressSample {
+pub(crate) fn sample_progress(meter: &Meter) -> ProgressSample {
     let reading = meter.reading();
     let note = match reading.revision {
         0 => String::new(),
@@ -196,7 +196,10 @@ pub fn sample_progress(meter: &Meter) -> ProgressSample {
     }
 }
 
-fn run_restore(plan: &RestorePlan, inputs: &RebuildInputs) -> Result<RestoreReport, CommandFailure> {
+fn run_restore(
+    plan: &RestorePlan,
+    inputs: &RebuildInputs,
+) -> Result<RestoreReport, CommandFailure> {
     let started = Instant::now();
     // All directories are staged first, so that an error about a directory shows before the long rebuild.
     let mut stages = Vec::with_capacity(plan.cluster.member_dirs.len());
@@ -240,13 +243,17 @@ fn run_restore(plan: &RestorePlan, inputs: &RebuildInputs) -> Result<RestoreRepo
 }
 
 /// Checks, right before a swap, that no later writer took the volume.
-pub fn check_fence(fence: Option<&VolumeFence>) -> Result<(), CommandFailure> {
+pub(crate) fn check_fence(fence: Option<&VolumeFence>) -> Result<(), CommandFailure> {
     Ok(fence.map_or(Ok(()), VolumeFence::check)?)
 }
 
 /// Adds the members that were swapped in before the failure, and their token: they stay in place, and a retry for the
 /// others needs the same token.
-fn commit_failure(error: SwapError, plan: &RestorePlan, swapped: &[RestoredMember]) -> CommandFailure {
+fn commit_failure(
+    error: SwapError,
+    plan: &RestorePlan,
+    swapped: &[RestoredMember],
+) -> CommandFailure {
     CommandFailure::from(error).with_details(serde_json::json!({
         "restoredBefore": swapped,
         "initialClusterToken": plan.cluster.token,
@@ -261,10 +268,16 @@ struct BuiltDatabase {
     comparison: Option<HashComparison>,
 }
 
-fn build_database(plan: &RestorePlan, inputs: &RebuildInputs, db: &Path) -> Result<BuiltDatabase, CommandFailure> {
+fn build_database(
+    plan: &RestorePlan,
+    inputs: &RebuildInputs,
+    db: &Path,
+) -> Result<BuiltDatabase, CommandFailure> {
     let folder = db.parent().unwrap_or(db);
-    create_private_dirs(folder).map_err(|error| disk_failure("failed to create", folder, &error))?;
-    let file = create_private_file(db).map_err(|error| disk_failure("failed to create", db, &error))?;
+    create_private_dirs(folder)
+        .map_err(|error| disk_failure("failed to create", folder, &error))?;
+    let file =
+        create_private_file(db).map_err(|error| disk_failure("failed to create", db, &error))?;
     let target = DatabaseFile {
         file: &file,
         durability: Durability::Durable,
@@ -275,7 +288,8 @@ fn build_database(plan: &RestorePlan, inputs: &RebuildInputs, db: &Path) -> Resu
         inputs.meter.reset(chain_bytes(chain));
         rebuild(chain, &inputs.sources, target, folder, settings)
     };
-    let (rebuilt, route) = rebuild_with_fallback(plan.selection.clone(), &inputs.catalogue, &file, attempt)?;
+    let (rebuilt, route) =
+        rebuild_with_fallback(plan.selection.clone(), &inputs.catalogue, &file, attempt)?;
     // Before the members are written: the hash covers the keys as the live etcd had them, without a bump.
     let compared = match plan.expected_hash {
         Some(expected) => Some(compare_hash_kv(&file, expected)?),
@@ -302,7 +316,11 @@ fn build_database(plan: &RestorePlan, inputs: &RebuildInputs, db: &Path) -> Resu
     })
 }
 
-fn write_member_raft_files(plan: &RestorePlan, seat: &MemberDir, stage: &StagingDir) -> Result<(), CommandFailure> {
+fn write_member_raft_files(
+    plan: &RestorePlan,
+    seat: &MemberDir,
+    stage: &StagingDir,
+) -> Result<(), CommandFailure> {
     let member: MemberId = seat.member.id;
     write_raft_files(
         &stage.path().join("member"),
@@ -313,7 +331,7 @@ fn write_member_raft_files(plan: &RestorePlan, seat: &MemberDir, stage: &Staging
 }
 
 /// Returns the path of the database in a data directory.
-pub fn database_path(data_dir: &Path) -> PathBuf {
+pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("member/snap/db")
 }
 
@@ -353,8 +371,16 @@ fn disk_failure(action: &str, path: &Path, error: &io::Error) -> CommandFailure 
     )
 }
 
-fn build_report(plan: &RestorePlan, built: &BuiltDatabase, members: Vec<RestoredMember>) -> RestoreReport {
-    let BuiltDatabase { rebuilt, selection: route, .. } = built;
+fn build_report(
+    plan: &RestorePlan,
+    built: &BuiltDatabase,
+    members: Vec<RestoredMember>,
+) -> RestoreReport {
+    let BuiltDatabase {
+        rebuilt,
+        selection: route,
+        ..
+    } = built;
     let unknown = rebuilt
         .new_leases
         .iter()

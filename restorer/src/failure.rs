@@ -62,7 +62,8 @@ pub enum ExitVerdict {
 
 impl ExitVerdict {
     /// Every verdict, in the order of the documentation.
-    pub const ALL: [Self; 23] = [
+    #[cfg(test)]
+    const ALL: [Self; 23] = [
         Self::Valid,
         Self::Restorable,
         Self::Restored,
@@ -89,7 +90,7 @@ impl ExitVerdict {
     ];
 
     /// Name in JSON output and documentation.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
             Self::Restorable => "restorable",
@@ -145,13 +146,13 @@ impl ExitVerdict {
         }
     }
 
-    pub fn exit_code(self) -> ExitCode {
+    pub(crate) fn exit_code(self) -> ExitCode {
         ExitCode::from(self.code())
     }
 }
 
 /// An error that maps to a verdict, and to what the user can do about it.
-pub trait Classify: Error {
+pub(crate) trait Classify: Error {
     fn verdict(&self) -> ExitVerdict;
 
     /// What the user can do; `None` if the reason already says it.
@@ -176,7 +177,7 @@ pub struct CommandFailure {
 
 impl CommandFailure {
     /// Creates a failure whose reason is the error with its sources.
-    pub fn new(verdict: ExitVerdict, error: &(dyn Error + 'static)) -> Self {
+    pub(crate) fn new(verdict: ExitVerdict, error: &(dyn Error + 'static)) -> Self {
         let reason = ErrorChain(error).to_string();
         Self {
             verdict,
@@ -187,7 +188,7 @@ impl CommandFailure {
     }
 
     /// Creates a failure from a sentence.
-    pub fn from_reason(verdict: ExitVerdict, reason: impl Into<String>) -> Self {
+    pub(crate) fn from_reason(verdict: ExitVerdict, reason: impl Into<String>) -> Self {
         Self {
             verdict,
             reason: reason.into(),
@@ -197,14 +198,14 @@ impl CommandFailure {
     }
 
     #[must_use]
-    pub fn with_next_step(mut self, next_step: impl Into<String>) -> Self {
+    pub(crate) fn with_next_step(mut self, next_step: impl Into<String>) -> Self {
         self.next_step = Some(next_step.into());
         self
     }
 
     /// Adds fields to the JSON output.
     #[must_use]
-    pub fn with_details(mut self, details: Value) -> Self {
+    pub(crate) fn with_details(mut self, details: Value) -> Self {
         self.details = details;
         self
     }

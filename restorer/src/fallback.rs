@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fs::File;
 
 use mainstay_archive::catalogue::Catalogue;
-use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, choose};
-use mainstay_telemetry::ErrorChain as ErrorChain;
+use mainstay_archive::chain::{ChainRequest, ChooseError, SnapshotChain, choose};
+use mainstay_telemetry::ErrorChain;
 
 use crate::failure::{Classify, ExitVerdict};
 use crate::rebuild::{RebuildError, RebuildSummary};
@@ -19,7 +19,7 @@ const MAX_FALLBACKS: usize = 8;
 /// A chain for the requested state, and the objects found unusable so far.
 #[derive(Clone, Debug)]
 pub struct ChainSelection {
-    pub chain: SnapshotChain,
+    pub(crate) chain: SnapshotChain,
     request: ChainRequest,
     avoided: Vec<String>,
 }
@@ -41,7 +41,11 @@ impl ChainSelection {
     }
 
     /// Returns another chain for the same state after a rebuild failed; `None` if there is none.
-    pub fn without_failed_object(&self, catalogue: &Catalogue, error: &RebuildError) -> Option<Self> {
+    pub(crate) fn without_failed_object(
+        &self,
+        catalogue: &Catalogue,
+        error: &RebuildError,
+    ) -> Option<Self> {
         // Another chain does not help if the store or the disk failed.
         let is_about_the_object = matches!(
             error.verdict(),

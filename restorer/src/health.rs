@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use mainstay_datadir::{
-    Depth, DirFacts, DirVerdict, GuardStatus, GuardError, DirReport, VerifyError, check_volume_guard, verify,
+    Depth, DirFacts, DirReport, DirVerdict, GuardError, GuardStatus, VerifyError,
+    check_volume_guard, verify,
 };
 use mainstay_telemetry::format_bytes;
 
@@ -14,7 +15,7 @@ use crate::outcome::CommandOutcome;
 
 /// Depth of the verification of a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ValidationMode {
+pub(crate) enum ValidationMode {
     /// Every page, row and WAL record
     Full,
     /// A few pages only; sufficient after a clean shutdown
@@ -49,7 +50,10 @@ impl Classify for GuardError {
 }
 
 /// Verifies a directory on the blocking thread pool.
-pub async fn verify_data_dir(data_dir: PathBuf, mode: ValidationMode) -> Result<DirReport, CommandFailure> {
+pub(crate) async fn verify_data_dir(
+    data_dir: PathBuf,
+    mode: ValidationMode,
+) -> Result<DirReport, CommandFailure> {
     let work = tokio::task::spawn_blocking(move || verify(&data_dir, mode.into()));
     Ok(work
         .await
@@ -57,7 +61,10 @@ pub async fn verify_data_dir(data_dir: PathBuf, mode: ValidationMode) -> Result<
 }
 
 /// Refuses a volume that belongs to another namespace; without a namespace nothing is checked.
-pub fn refuse_foreign_volume(data_dir: &Path, namespace: Option<&str>) -> Result<(), CommandFailure> {
+pub(crate) fn refuse_foreign_volume(
+    data_dir: &Path,
+    namespace: Option<&str>,
+) -> Result<(), CommandFailure> {
     let Some(namespace) = namespace else {
         return Ok(());
     };
@@ -69,13 +76,15 @@ pub fn refuse_foreign_volume(data_dir: &Path, namespace: Option<&str>) -> Result
                 "the volume of {} belongs to namespace {found:?}, expected {namespace:?}",
                 data_dir.display()
             );
-            Err(CommandFailure::from_reason(ExitVerdict::WrongVolume, reason)
-                .with_next_step("mount the volume of this namespace; nothing was changed"))
+            Err(
+                CommandFailure::from_reason(ExitVerdict::WrongVolume, reason)
+                    .with_next_step("mount the volume of this namespace; nothing was changed"),
+            )
         }
     }
 }
 
-pub fn to_verdict(report: &DirReport) -> ExitVerdict {
+pub(crate) fn to_verdict(report: &DirReport) -> ExitVerdict {
     match report.verdict {
         DirVerdict::Valid => ExitVerdict::Valid,
         DirVerdict::Missing => ExitVerdict::Missing,
@@ -85,7 +94,10 @@ pub fn to_verdict(report: &DirReport) -> ExitVerdict {
 }
 
 /// Turns a report into the result of a verb: only a valid directory is a success.
-pub fn to_outcome(data_dir: &Path, report: &DirReport) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) fn to_outcome(
+    data_dir: &Path,
+    report: &DirReport,
+) -> Result<CommandOutcome, CommandFailure> {
     let verdict = to_verdict(report);
     let details = serde_json::json!({
         "dataDir": data_dir,
@@ -95,22 +107,32 @@ pub fn to_outcome(data_dir: &Path, report: &DirReport) -> Result<CommandOutcome,
         "facts": report.facts,
     });
     if verdict == ExitVerdict::Valid {
-        return Ok(CommandOutcome::new(verdict, describe_report(data_dir, report), &details));
+        return Ok(CommandOutcome::new(
+            verdict,
+            describe_report(data_dir, report),
+            &details,
+        ));
     }
-    let failure = CommandFailure::from_reason(verdict, describe_faults(data_dir, report)).with_details(details);
+    let failure = CommandFailure::from_reason(verdict, describe_faults(data_dir, report))
+        .with_details(details);
     Err(match verdict {
-        ExitVerdict::Corrupt | ExitVerdict::Missing => {
-            failure.with_next_step("restore the data directory from a backup with `mainstay-restorer restore`")
-        }
-        _ => failure.with_next_step("stop the etcd that uses the data directory, then run the same command again"),
+        ExitVerdict::Corrupt | ExitVerdict::Missing => failure.with_next_step(
+            "restore the data directory from a backup with `mainstay-restorer restore`",
+        ),
+        _ => failure.with_next_step(
+            "stop the etcd that uses the data directory, then run the same command again",
+        ),
     })
 }
 
 /// Describes what is wrong in one sentence.
-pub fn describe_faults(data_dir: &Path, report: &DirReport) -> String {
+pub(crate) fn describe_faults(data_dir: &Path, report: &DirReport) -> String {
     match report.verdict {
         DirVerdict::Missing => format!("data directory {} is missing or empty", data_dir.display()),
-        DirVerdict::InUse => format!("data directory {} is in use by another process", data_dir.display()),
+        DirVerdict::InUse => format!(
+            "data directory {} is in use by another process",
+            data_dir.display()
+        ),
         _ => {
             let faults: Vec<String> = report.faults.iter().map(ToString::to_string).collect();
             faults.join("; ")
@@ -140,16 +162,13 @@ fn describe_facts(text: &mut String, facts: &DirFacts) {
         let _ = write!(text, ", WAL up to index {index}");
     }
     if let Some(writes) = facts.possible_writes_in_wal.filter(|writes| *writes > 0) {
-        let _ = write!(
-            text,
-            " ({writes} WAL entries not in the database yet)"
-        );
+        let _ = write!(text, " ({writes} WAL entries not in the database yet)");
     }
 }
 
 /// Returns the highest revision etcd can reach on this directory: the revision of the database, plus one for every WAL
 /// entry that is not applied yet.
-pub fn highest_revision(facts: &DirFacts) -> i64 {
+pub(crate) fn highest_revision(facts: &DirFacts) -> i64 {
     // An upper bound: an entry need not be a write, but a directory must not look older than it may be.
     let pending = facts.possible_writes_in_wal.unwrap_or(0);
     facts

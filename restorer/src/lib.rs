@@ -9,26 +9,31 @@
 //! [`failure::Failure`]. Both carry a verdict: its name and its exit code are an interface.
 //! Only [`cli`] reads the environment and the clock; verbs get them as arguments.
 
+#![expect(
+    missing_docs,
+    reason = "a program: only its own tests use what is public"
+)]
+
 pub mod args;
 pub mod backup;
 pub mod cli;
-pub mod fallback;
-pub mod directory;
-pub mod object_check;
-pub mod failure;
-pub mod health;
-mod termination_message;
-pub mod members;
-pub mod outcome;
-pub mod upstream;
-pub mod rebuild;
-pub mod data_dir_restore;
-pub mod target;
 pub mod commands;
+pub(crate) mod data_dir_restore;
+pub mod directory;
+pub mod failure;
+pub mod fallback;
+pub(crate) mod health;
+pub(crate) mod members;
+pub(crate) mod object_check;
+pub mod outcome;
+pub mod rebuild;
+pub(crate) mod target;
+mod termination_message;
+pub(crate) mod upstream;
 
 use std::num::NonZeroUsize;
 
 /// Number of CPU-bound threads to run in parallel; 1 if the number of CPUs is unknown.
-pub fn available_threads() -> NonZeroUsize {
+pub(crate) fn available_threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

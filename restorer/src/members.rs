@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
-use mainstay_datadir::{InitialCluster, Member, ClusterMembership, PeerUrl, parse_peer_urls};
+use mainstay_datadir::{ClusterMembership, InitialCluster, Member, PeerUrl, parse_peer_urls};
 
 use crate::failure::{CommandFailure, ExitVerdict};
 
@@ -16,7 +16,7 @@ pub struct RestoreMemberArgs {
     /// Data directory to restore; an existing one is kept as `<DIR>.before-<time>`
     #[arg(short, long, value_name = "DIR", default_value = "default.etcd")]
     #[arg(env = "MAINSTAY_DATA_DIR")]
-    pub data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
 
     /// Name of the member to restore
     #[arg(
@@ -25,45 +25,45 @@ pub struct RestoreMemberArgs {
         default_value = "default",
         env = "MAINSTAY_NAME"
     )]
-    pub name: String,
+    pub(crate) name: String,
 
     /// All members as comma-separated name=url pairs [default: this member only]
     #[arg(long, value_name = "MEMBERS", env = "MAINSTAY_INITIAL_CLUSTER")]
-    pub initial_cluster: Option<InitialCluster>,
+    pub(crate) initial_cluster: Option<InitialCluster>,
 
     /// Token from which cluster and member ids are derived [default: random]
     ///
     /// A new token keeps members of the old cluster from joining the new one. If members are restored by separate
     /// runs, give every run the same token.
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_INITIAL_CLUSTER_TOKEN")]
-    pub initial_cluster_token: Option<String>,
+    pub(crate) initial_cluster_token: Option<String>,
 
     /// Comma-separated peer URLs of this member
     #[arg(long, value_name = "URLS", default_value = "http://localhost:2380")]
     #[arg(env = "MAINSTAY_INITIAL_ADVERTISE_PEER_URLS")]
-    pub initial_advertise_peer_urls: String,
+    pub(crate) initial_advertise_peer_urls: String,
 
     /// Restore the data directories of all members in one run, as `<DIR>/<member name>`
     #[arg(long)]
-    pub all_members: bool,
+    pub(crate) all_members: bool,
 }
 
 /// A data directory to restore.
 #[derive(Clone, Debug)]
-pub struct MemberDir {
-    pub member: Member,
-    pub data_dir: PathBuf,
+pub(crate) struct MemberDir {
+    pub(crate) member: Member,
+    pub(crate) data_dir: PathBuf,
 }
 
 /// The restored cluster and the data directories to restore in this run.
 #[derive(Clone, Debug)]
 pub struct NewCluster {
     /// All members, including those restored by other runs.
-    pub membership: ClusterMembership,
+    pub(crate) membership: ClusterMembership,
     /// Token from which the ids are derived.
-    pub token: String,
+    pub(crate) token: String,
     /// Directories of this run; never empty.
-    pub member_dirs: Vec<MemberDir>,
+    pub(crate) member_dirs: Vec<MemberDir>,
 }
 
 impl RestoreMemberArgs {
@@ -100,7 +100,11 @@ impl RestoreMemberArgs {
         })
     }
 
-    fn build_member_dirs(&self, membership: &ClusterMembership, urls: &[PeerUrl]) -> Result<Vec<MemberDir>, CommandFailure> {
+    fn build_member_dirs(
+        &self,
+        membership: &ClusterMembership,
+        urls: &[PeerUrl],
+    ) -> Result<Vec<MemberDir>, CommandFailure> {
         if !self.all_members {
             let member = membership.find_member(&self.name, urls)?.clone();
             return Ok(vec![MemberDir {

@@ -15,7 +15,11 @@ pub struct CommandOutcome {
 
 impl CommandOutcome {
     /// Creates a result. The fields of `details` appear beside `verdict` in the JSON output.
-    pub fn new(verdict: ExitVerdict, text: impl Into<String>, details: &impl Serialize) -> Self {
+    pub(crate) fn new(
+        verdict: ExitVerdict,
+        text: impl Into<String>,
+        details: &impl Serialize,
+    ) -> Self {
         let details = serde_json::to_value(details).unwrap_or(Value::Null);
         Self {
             verdict,
@@ -53,7 +57,7 @@ impl CommandOutcome {
 }
 
 /// Formats rows as aligned columns; the first row is the heading.
-pub fn format_table(rows: &[Vec<String>]) -> String {
+pub(crate) fn format_table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter()

@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 use mainstay_archive::chain::{ChainRequest, ChainTarget};
-use mainstay_archive::name::{SnapshotNameError, SnapshotName};
+use mainstay_archive::name::{SnapshotName, SnapshotNameError};
 use mainstay_ids::Revision;
 
 use crate::rebuild::StopPoint;
@@ -15,19 +15,19 @@ pub struct TargetArgs {
     /// Restore up to and including this revision [default: the newest]
     #[arg(long, value_name = "REVISION", conflicts_with = "to_time", value_parser = parse_revision)]
     #[arg(env = "MAINSTAY_TO_REVISION")]
-    pub to_revision: Option<Revision>,
+    pub(crate) to_revision: Option<Revision>,
 
     /// Restore up to this time, RFC 3339 such as 2026-01-31T23:59:00Z
     ///
     /// Stops before the first change that was recorded later. The result reports the revision reached.
     #[arg(long, value_name = "TIME", env = "MAINSTAY_TO_TIME")]
-    pub to_time: Option<Timestamp>,
+    pub(crate) to_time: Option<Timestamp>,
 
     /// Start from the full snapshot with this name (Full-…) [default: the best one]
     ///
     /// Disables the fallback to other chains if an object is damaged.
     #[arg(long, value_name = "SNAPSHOT", value_parser = parse_full_name, env = "MAINSTAY_FROM")]
-    pub from: Option<SnapshotName>,
+    pub(crate) from: Option<SnapshotName>,
 }
 
 impl TargetArgs {
@@ -45,7 +45,7 @@ impl TargetArgs {
     }
 
     /// Returns where the rebuild stops.
-    pub fn stop_point(&self) -> StopPoint {
+    pub(crate) fn stop_point(&self) -> StopPoint {
         match (self.to_revision, self.to_time) {
             (Some(revision), _) => StopPoint::Revision(revision),
             (None, Some(time)) => StopPoint::Time(time),

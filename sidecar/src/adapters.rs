@@ -15,13 +15,13 @@ use tracing::warn;
 use url::Url;
 
 use crate::backup_store::BackupStore;
-use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
+use crate::etcd::{EtcdCall, EtcdClient, EtcdError, with_timeout};
 use crate::http::{FindLeader, LeaderError};
 use crate::kubernetes::{self, LeaseMetrics, PinReader};
 use crate::maintenance::{Connect, EtcdConnectError};
 use crate::metrics::{GarbageLabel, LeaseLabel, SidecarMetrics};
 use crate::retention::{
-    DeletionOutcome, PinnedKeys, PinSource, PinsError, Retention, RetentionConfig, RetentionMetrics,
+    DeletionOutcome, PinSource, PinnedKeys, PinsError, Retention, RetentionConfig, RetentionMetrics,
 };
 use crate::session::LeaderTask;
 

@@ -43,13 +43,13 @@ const DEFAULT_DELTA_LIMIT_BYTES: u64 = 10 << 20;
 pub struct SidecarArgs {
     /// Command; only `server` exists
     #[arg(value_enum, default_value = "server", hide = true)]
-    pub verb: SidecarVerb,
+    pub(crate) verb: SidecarVerb,
 
     /// Read the configuration from this YAML file
     ///
     /// The format is that of etcd-backup-restore. The file replaces the whole command line except for the logging flags.
     #[arg(long, env = "MAINSTAY_CONFIG_FILE", value_name = "FILE")]
-    pub config_file: Option<PathBuf>,
+    pub(crate) config_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub etcd: EtcdArgs,
@@ -58,13 +58,13 @@ pub struct SidecarArgs {
     pub store: StoreArgs,
 
     #[command(flatten)]
-    pub snapshots: SnapshotArgs,
+    pub(crate) snapshots: SnapshotArgs,
 
     #[command(flatten, next_help_heading = "Retention")]
-    pub retention: RetentionArgs,
+    pub(crate) retention: RetentionArgs,
 
     #[command(flatten, next_help_heading = "Defragmentation")]
-    pub defragmentation: DefragmentArgs,
+    pub(crate) defragmentation: DefragmentArgs,
 
     #[command(flatten, next_help_heading = "Kubernetes")]
     pub kubernetes: KubernetesArgs,
@@ -76,23 +76,23 @@ pub struct SidecarArgs {
     pub member: OwnMemberArgs,
 
     #[command(flatten)]
-    pub stop: StopArgs,
+    pub(crate) stop: StopArgs,
 
     /// Flags of etcd-backup-restore that have no effect here.
     #[command(flatten)]
-    pub upstream: UpstreamArgs,
+    pub(crate) upstream: UpstreamArgs,
 
     #[command(flatten)]
-    pub log: LogArgs,
+    pub(crate) log: LogArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SidecarVerb {
+pub(crate) enum SidecarVerb {
     Server,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CompressionArg {
+pub(crate) enum CompressionArg {
     /// Readable by etcd-backup-restore.
     Gzip,
     /// Readable by etcd-backup-restore.
@@ -105,7 +105,7 @@ pub enum CompressionArg {
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Snapshots")]
-pub struct SnapshotArgs {
+pub(crate) struct SnapshotArgs {
     /// Cron schedule of full snapshots, in UTC
     ///
     /// Five fields: minute, hour, day of month, month, day of week.
@@ -116,7 +116,7 @@ pub struct SnapshotArgs {
         value_name = "CRON",
         default_value = "0 */1 * * *"
     )]
-    pub schedule: Schedule,
+    pub(crate) schedule: Schedule,
 
     /// Interval between delta snapshots
     ///
@@ -127,7 +127,7 @@ pub struct SnapshotArgs {
         value_name = "DURATION",
         default_value = "20s"
     )]
-    pub delta_snapshot_period: SignedDuration,
+    pub(crate) delta_snapshot_period: SignedDuration,
 
     /// Size of buffered events, in bytes, that triggers a delta snapshot
     ///
@@ -139,7 +139,7 @@ pub struct SnapshotArgs {
         default_value_t = 10 << 20,
         allow_negative_numbers = true
     )]
-    pub delta_snapshot_memory_limit: i64,
+    pub(crate) delta_snapshot_memory_limit: i64,
 
     /// Compress snapshots
     #[arg(
@@ -151,7 +151,7 @@ pub struct SnapshotArgs {
         default_missing_value = "true",
         action = clap::ArgAction::Set
     )]
-    pub compress_snapshots: bool,
+    pub(crate) compress_snapshots: bool,
 
     /// Compression algorithm of snapshots
     ///
@@ -162,7 +162,7 @@ pub struct SnapshotArgs {
         value_name = "POLICY",
         default_value = "gzip"
     )]
-    pub compression_policy: CompressionArg,
+    pub(crate) compression_policy: CompressionArg,
 
     /// Interval at which the sidecar checks whether its member leads etcd
     ///
@@ -173,7 +173,7 @@ pub struct SnapshotArgs {
         value_name = "DURATION",
         default_value = "5s"
     )]
-    pub reelection_period: SignedDuration,
+    pub(crate) reelection_period: SignedDuration,
 
     /// Factor by which the delay grows after each failed attempt
     #[arg(
@@ -182,7 +182,7 @@ pub struct SnapshotArgs {
         value_name = "FACTOR",
         default_value_t = 2
     )]
-    pub backoff_multiplier: u32,
+    pub(crate) backoff_multiplier: u32,
 
     /// Maximum delay between two attempts
     #[arg(
@@ -191,7 +191,7 @@ pub struct SnapshotArgs {
         value_name = "DURATION",
         default_value = "128s"
     )]
-    pub backoff_threshold_time: SignedDuration,
+    pub(crate) backoff_threshold_time: SignedDuration,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -206,7 +206,7 @@ pub struct OwnMemberArgs {
         value_name = "URL",
         value_delimiter = ','
     )]
-    pub member_peer_urls: Vec<String>,
+    pub(crate) member_peer_urls: Vec<String>,
 
     /// Time to keep a previous data directory that a restore set aside
     ///
@@ -217,7 +217,7 @@ pub struct OwnMemberArgs {
         value_name = "DURATION",
         default_value = "168h"
     )]
-    pub set_aside_retention: SignedDuration,
+    pub(crate) set_aside_retention: SignedDuration,
 
     /// Prefix of the member name, before the name of the pod
     #[arg(long, env = "MAINSTAY_MEMBER_NAME_PREFIX", value_name = "PREFIX")]
@@ -226,7 +226,7 @@ pub struct OwnMemberArgs {
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Stopping")]
-pub struct StopArgs {
+pub(crate) struct StopArgs {
     /// Data directory of the member
     ///
     /// After a clean stop of etcd the sidecar writes a marker next to it, so that the next start skips the full verification.
@@ -237,7 +237,7 @@ pub struct StopArgs {
         value_name = "DIR",
         default_value = "default.etcd"
     )]
-    pub data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
 
     /// Time to wait for etcd to exit before the clean-stop marker is skipped
     #[arg(
@@ -246,63 +246,48 @@ pub struct StopArgs {
         value_name = "DURATION",
         default_value = "15s"
     )]
-    pub stop_grace: SignedDuration,
+    pub(crate) stop_grace: SignedDuration,
 }
 
 /// Flags of etcd-backup-restore that are accepted without effect, so that existing command lines keep working. They
 /// configure restores, which mainstay-restorer does, or internals of etcd-backup-restore.
 #[derive(Clone, Debug, Default, Args)]
-pub struct UpstreamArgs {
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+pub(crate) struct UpstreamArgs {
     #[arg(long, hide = true)]
-    pub restoration_temp_snapshots_dir: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) restoration_temp_snapshots_dir: Option<String>,
     #[arg(long, hide = true)]
-    pub name: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) name: Option<String>,
     #[arg(long, hide = true)]
-    pub initial_cluster: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) initial_cluster: Option<String>,
     #[arg(long, hide = true)]
-    pub initial_cluster_token: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) initial_cluster_token: Option<String>,
     #[arg(long, hide = true)]
-    pub initial_advertise_peer_urls: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) initial_advertise_peer_urls: Option<String>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
-    pub skip_hash_check: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) skip_hash_check: Option<String>,
     #[arg(long, hide = true)]
-    pub max_fetchers: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) max_fetchers: Option<String>,
     #[arg(long, hide = true)]
-    pub max_call_send_message_size: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) max_call_send_message_size: Option<String>,
     #[arg(long, hide = true)]
-    pub max_request_bytes: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) max_request_bytes: Option<String>,
     #[arg(long, hide = true)]
-    pub max_txn_ops: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) max_txn_ops: Option<String>,
     #[arg(long, hide = true)]
-    pub embedded_etcd_quota_bytes: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) embedded_etcd_quota_bytes: Option<String>,
     #[arg(long, hide = true)]
-    pub auto_compaction_mode: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) auto_compaction_mode: Option<String>,
     #[arg(long, hide = true)]
-    pub auto_compaction_retention: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) auto_compaction_retention: Option<String>,
     #[arg(long, hide = true)]
-    pub backoff_attempt_limit: Option<String>,
-    #[expect(missing_docs, reason = "without effect, and hidden")]
+    pub(crate) backoff_attempt_limit: Option<String>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
-    pub use_etcd_wrapper: Option<String>,
+    pub(crate) use_etcd_wrapper: Option<String>,
 }
 
 impl SnapshotArgs {
     /// Interval of leader checks.
-    pub fn reelection_interval(&self) -> Duration {
+    pub(crate) fn reelection_interval(&self) -> Duration {
         Duration::try_from(self.reelection_period)
             .unwrap_or_default()
             // A zero or tiny period would poll etcd without a pause.
@@ -310,7 +295,7 @@ impl SnapshotArgs {
     }
 
     /// Configuration of the backup session that runs while leading.
-    pub fn into_session_config(
+    pub(crate) fn into_session_config(
         self,
         snapshot_timeout: Duration,
         threads: std::num::NonZeroUsize,
@@ -325,7 +310,11 @@ impl SnapshotArgs {
         // As etcd-backup-restore: a period below one second disables delta snapshots.
         let tail = (period >= Duration::from_secs(1)).then(|| TailConfig {
             period: Some(period),
-            limit_bytes: if limit < 1 { DEFAULT_DELTA_LIMIT_BYTES } else { limit },
+            limit_bytes: if limit < 1 {
+                DEFAULT_DELTA_LIMIT_BYTES
+            } else {
+                limit
+            },
             compression: compression.clone(),
             backoff,
         });

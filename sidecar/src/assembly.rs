@@ -8,24 +8,25 @@ use anyhow::Context;
 use mainstay_store::Environment;
 use tokio::sync::{Semaphore, watch};
 
+use crate::adapters::{ConfigMapPins, EtcdConnector, LeaderFinder, RetentionTask};
 use crate::args::SidecarArgs;
 use crate::backup_store::BackupStore;
-use crate::own_member::MemberReconciler;
-use crate::election::{ElectionTiming, BackupElection, LeaderFence};
+use crate::election::{BackupElection, ElectionTiming, LeaderFence};
 use crate::etcd::EtcdClient;
-use crate::http::{LeaderTlsFiles, HttpArgs, HttpConfig};
+use crate::http::{HttpArgs, HttpConfig, LeaderTlsFiles};
 use crate::kubernetes::{
-    KubeConnection, NewestFullSender, Heartbeat, LeaseMetrics, PeerTlsReceiver, PinReader, KubernetesSettings,
+    Heartbeat, KubeConnection, KubernetesSettings, LeaseMetrics, NewestFullSender, PeerTlsReceiver,
+    PinReader,
 };
 use crate::maintenance::Connect;
-use crate::maintenance::previous_data::PreviousDataCleaner;
 use crate::maintenance::defragment::Defragmenter;
+use crate::maintenance::previous_data::PreviousDataCleaner;
 use crate::metrics::SidecarMetrics;
+use crate::own_member::MemberReconciler;
 use crate::retention::args::RetentionArgs;
 use crate::retention::{PinSource, StaticPins};
-use crate::session::{LeaderTask, SnapshotHandle, BackupLeader, SnapshotQueue, SessionConfig};
-use crate::state::{StateSender, SidecarState, StateReceiver};
-use crate::adapters::{ConfigMapPins, LeaderFinder, RetentionTask, EtcdConnector};
+use crate::session::{BackupLeader, LeaderTask, SessionConfig, SnapshotHandle, SnapshotQueue};
+use crate::state::{SidecarState, StateReceiver, StateSender};
 
 /// Maximum threads that compress a full snapshot: etcd on the same node needs CPU as well.
 const MAX_COMPRESSION_THREADS: usize = 4;
@@ -98,8 +99,13 @@ impl SidecarTasks {
             (settings, connection)
         });
         let timeout = shared.etcd.config().snapshot_timeout;
-        let config = args.snapshots.into_session_config(timeout, compression_threads());
-        let session = shared.build_leader(config, shared.build_leader_tasks(args.retention, kubernetes.as_ref()));
+        let config = args
+            .snapshots
+            .into_session_config(timeout, compression_threads());
+        let session = shared.build_leader(
+            config,
+            shared.build_leader_tasks(args.retention, kubernetes.as_ref()),
+        );
         let connector: Arc<dyn Connect> = Arc::new(EtcdConnector(shared.etcd.clone()));
         let (peer_tls, is_peer_tls) = watch::channel(None);
         let aside_retention = args.member.set_aside_retention;
@@ -132,7 +138,11 @@ impl SidecarTasks {
 
 impl SharedResources {
     /// The session that runs while this sidecar leads.
-    fn build_leader(&self, config: SessionConfig, duties: Vec<Arc<dyn LeaderTask>>) -> BackupLeader {
+    fn build_leader(
+        &self,
+        config: SessionConfig,
+        duties: Vec<Arc<dyn LeaderTask>>,
+    ) -> BackupLeader {
         BackupLeader {
             config,
             etcd: self.etcd.clone(),
@@ -158,7 +168,11 @@ impl SharedResources {
     }
 
     /// Tasks of the leader besides snapshots.
-    fn build_leader_tasks(&self, retention: RetentionArgs, kubernetes: Option<&NamespaceConnection>) -> Vec<Arc<dyn LeaderTask>> {
+    fn build_leader_tasks(
+        &self,
+        retention: RetentionArgs,
+        kubernetes: Option<&NamespaceConnection>,
+    ) -> Vec<Arc<dyn LeaderTask>> {
         let Some(bucket) = &self.store else {
             return Vec::new();
         };

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 /// Exponential backoff, starting at one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     /// Factor by which the delay grows; 0 counts as 1.
-    pub factor: u32,
+    pub(crate) factor: u32,
     /// Maximum delay.
-    pub max_delay: Duration,
+    pub(crate) max_delay: Duration,
 }
 
 impl Backoff {
     /// Delay after `attempts` failed attempts.
-    pub fn delay(self, attempts: u32) -> Duration {
+    pub(crate) fn delay(self, attempts: u32) -> Duration {
         let seconds = u64::from(self.factor.max(1)).saturating_pow(attempts.saturating_sub(1));
         Duration::from_secs(seconds).min(self.max_delay)
     }

@@ -4,21 +4,17 @@ use std::sync::Arc;
 
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::layout::list_prefixes;
-use mainstay_store::{Environment, StoreOpenError, SnapStore, StoreConfig, StoreError};
+use mainstay_store::{Environment, SnapStore, StoreConfig, StoreError, StoreOpenError};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BackupStoreError {
+pub(crate) enum BackupStoreError {
     #[error("failed to open the object store")]
-    Open {
-        source: StoreOpenError,
-    },
+    Open { source: StoreOpenError },
     #[error("failed to list the object store")]
-    List {
-        source: StoreError,
-    },
+    List { source: StoreError },
     /// The process is stopping.
     #[error("failed to open the object store: the process is stopping")]
     Stopping,
@@ -26,7 +22,7 @@ pub enum BackupStoreError {
 
 impl BackupStoreError {
     /// Error of the store's request; `None` for failures to open it.
-    pub fn store_error(&self) -> Option<&StoreError> {
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::List { source } => Some(source),
             _ => None,
@@ -36,7 +32,7 @@ impl BackupStoreError {
 
 /// The object store of the backups. Cheap to clone.
 #[derive(Clone)]
-pub struct BackupStore(Arc<BackupStoreInner>);
+pub(crate) struct BackupStore(Arc<BackupStoreInner>);
 
 struct BackupStoreInner {
     config: StoreConfig,
@@ -46,7 +42,7 @@ struct BackupStoreInner {
 
 impl BackupStore {
     /// Does not open the store yet.
-    pub fn new(config: StoreConfig, environment: Environment) -> Self {
+    pub(crate) fn new(config: StoreConfig, environment: Environment) -> Self {
         Self(Arc::new(BackupStoreInner {
             config,
             environment,
@@ -54,13 +50,13 @@ impl BackupStore {
         }))
     }
 
-    pub fn config(&self) -> &StoreConfig {
+    pub(crate) fn config(&self) -> &StoreConfig {
         &self.0.config
     }
 
     /// The store with the current credentials. If changed ones cannot be read, the previous ones stay in use: the files may
     /// be in the middle of an update.
-    pub async fn open(&self) -> Result<SnapStore, BackupStoreError> {
+    pub(crate) async fn open(&self) -> Result<SnapStore, BackupStoreError> {
         let mut open = self.0.opened.lock().await;
         let previous = open.clone();
         let inner = Arc::clone(&self.0);
@@ -88,7 +84,7 @@ impl BackupStore {
     }
 
     /// Lists the store, in both layouts (v1 and v2).
-    pub async fn list_snapshots(&self) -> Result<Catalogue, BackupStoreError> {
+    pub(crate) async fn list_snapshots(&self) -> Result<Catalogue, BackupStoreError> {
         let store = self.open().await?;
         let mut listed = Vec::new();
         for folder in list_prefixes(store.prefix()) {

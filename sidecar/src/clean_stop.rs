@@ -12,7 +12,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Waits for etcd to exit and writes the marker. Failures are only logged: without the marker the next start verifies
 /// the whole data directory.
-pub async fn record_clean_stop(data_dir: PathBuf, grace: Duration) {
+pub(crate) async fn record_clean_stop(data_dir: PathBuf, grace: Duration) {
     if !data_dir.join("member").is_dir() {
         return; // the volume is not mounted here
     }

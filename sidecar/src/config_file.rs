@@ -10,7 +10,7 @@ use serde_norway::Value;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigFileError {
+pub(crate) enum ConfigFileError {
     #[error("failed to read configuration file {}", path.display())]
     Read {
         path: PathBuf,
@@ -22,16 +22,10 @@ pub enum ConfigFileError {
         source: serde_norway::Error,
     },
     #[error("configuration file {}: unknown field {field}", path.display())]
-    UnknownField {
-        path: PathBuf,
-        field: String,
-    },
+    UnknownField { path: PathBuf, field: String },
     /// A field is nested too deep or holds a value that a flag cannot take.
     #[error("configuration file {}: field {field}: expected string, number, boolean or list", path.display())]
-    UnsupportedValue {
-        path: PathBuf,
-        field: String,
-    },
+    UnsupportedValue { path: PathBuf, field: String },
 }
 
 /// Fields of the file and their flags. An empty flag: the field is accepted and has no effect.
@@ -150,7 +144,7 @@ const FIELD_FLAGS: &[(&str, &str)] = &[
 ];
 
 /// Reads a file and returns its fields as flags.
-pub fn read_flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
+pub(crate) fn read_flags(path: &Path) -> Result<Vec<OsString>, ConfigFileError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigFileError::Read {
         path: path.to_owned(),
         source,
@@ -298,6 +292,9 @@ mod tests {
             ConfigFileError::Syntax { .. }
         ));
         let deep = flags_from_text("a:\n  b:\n    c: 1\n").unwrap_err();
-        assert!(matches!(deep, ConfigFileError::UnsupportedValue { .. }), "{deep}");
+        assert!(
+            matches!(deep, ConfigFileError::UnsupportedValue { .. }),
+            "{deep}"
+        );
     }
 }

@@ -18,25 +18,30 @@
 //!
 //! **After a crash** the store holds a complete chain; the next leader continues at its end.
 
+#![expect(
+    missing_docs,
+    reason = "a program: only its own tests use what is public"
+)]
+
+mod adapters;
 pub mod args;
-pub mod snapshotter;
 mod assembly;
-pub mod backoff;
-pub mod backup_store;
-pub mod own_member;
-pub mod config_file;
-pub mod election;
+pub(crate) mod backoff;
+pub(crate) mod backup_store;
+pub(crate) mod clean_stop;
+pub(crate) mod config_file;
+pub(crate) mod election;
 pub mod etcd;
-pub mod clean_stop;
-pub mod full;
+pub(crate) mod full;
 pub mod http;
 pub mod kubernetes;
 pub mod maintenance;
 pub mod metrics;
+pub(crate) mod own_member;
 pub mod retention;
 pub mod run;
-pub mod schedule;
-pub mod session;
+pub(crate) mod schedule;
+pub(crate) mod session;
+pub mod snapshotter;
 pub mod state;
 pub mod tail;
-mod adapters;

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
+use crate::etcd::{EtcdCall, EtcdClient, EtcdError, with_timeout};
 use crate::maintenance::alarms::{self, ClusterAlarmKind};
-use crate::maintenance::previous_data::PreviousDataCleaner;
 use crate::maintenance::peer_url::{self, PeerUrlOutcome};
+use crate::maintenance::previous_data::PreviousDataCleaner;
 use crate::maintenance::{Connect, MaintenanceMetrics, learner};
 use crate::metrics::SidecarMetrics;
 use crate::state::{SidecarRole, StateReceiver};
@@ -23,22 +23,22 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(15);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maintains this sidecar's member.
-pub struct MemberReconciler {
-    pub etcd: EtcdClient,
-    pub connector: Arc<dyn Connect>,
+pub(crate) struct MemberReconciler {
+    pub(crate) etcd: EtcdClient,
+    pub(crate) connector: Arc<dyn Connect>,
     /// Peer URLs that the member should have; not checked if empty.
-    pub peer_urls: Vec<String>,
+    pub(crate) peer_urls: Vec<String>,
     /// Publishes whether all peer URLs of the member are https.
-    pub peer_tls: watch::Sender<Option<bool>>,
-    pub state_rx: StateReceiver,
-    pub metrics: SidecarMetrics,
+    pub(crate) peer_tls: watch::Sender<Option<bool>>,
+    pub(crate) state_rx: StateReceiver,
+    pub(crate) metrics: SidecarMetrics,
     /// Deletes previous data directories.
-    pub previous_data: PreviousDataCleaner,
+    pub(crate) previous_data: PreviousDataCleaner,
 }
 
 impl MemberReconciler {
     /// Runs until cancelled.
-    pub async fn run(mut self, cancel: CancellationToken) {
+    pub(crate) async fn run(mut self, cancel: CancellationToken) {
         let mut are_urls_correct = false;
         while !cancel.is_cancelled() {
             tokio::select! {
@@ -89,10 +89,7 @@ impl MemberReconciler {
     async fn reconcile_peer_urls(&self) -> bool {
         match peer_url::reconcile_peer_urls(&*self.connector, &self.peer_urls).await {
             Ok(PeerUrlOutcome::Updated { before }) => {
-                info!(
-                    before = before.join(","),
-                    "peer URLs of the member updated"
-                );
+                info!(before = before.join(","), "peer URLs of the member updated");
                 true
             }
             Ok(PeerUrlOutcome::UpToDate) => true,
@@ -108,7 +105,12 @@ impl MemberReconciler {
         let mut client = self.etcd.own_client().await?;
         let listed = with_timeout(REQUEST_TIMEOUT, EtcdCall::Members, client.member_list()).await?;
         self.metrics.set_cluster_size(listed.members().len());
-        let own = self.state_rx.borrow().member_status.as_ref().map(|s| s.member.0);
+        let own = self
+            .state_rx
+            .borrow()
+            .member_status
+            .as_ref()
+            .map(|s| s.member.0);
         let own = listed.members().iter().find(|m| Some(m.id()) == own);
         let is_encrypted = own.map(|member| {
             let urls = member.peer_urls();
@@ -133,12 +135,21 @@ impl MemberReconciler {
 }
 
 impl MaintenanceMetrics for SidecarMetrics {
-    fn record_defragmentation(&self, _: &str, outcome: crate::maintenance::MaintenanceOutcome, duration: Duration) {
+    fn record_defragmentation(
+        &self,
+        _: &str,
+        outcome: crate::maintenance::MaintenanceOutcome,
+        duration: Duration,
+    ) {
         let succeeded = outcome == crate::maintenance::MaintenanceOutcome::Succeeded;
         self.observe_defragmentation(succeeded, duration.as_secs_f64());
     }
 
-    fn record_promotion(&self, outcome: crate::maintenance::MaintenanceOutcome, duration: Duration) {
+    fn record_promotion(
+        &self,
+        outcome: crate::maintenance::MaintenanceOutcome,
+        duration: Duration,
+    ) {
         let succeeded = outcome == crate::maintenance::MaintenanceOutcome::Succeeded;
         self.observe_promotion(succeeded, duration.as_secs_f64());
     }

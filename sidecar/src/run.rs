@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args::{SidecarArgs, StopArgs};
-use crate::assembly::{SidecarTasks, HttpServerParts};
-use crate::config_file::{self, ConfigFileError};
+use crate::assembly::{HttpServerParts, SidecarTasks};
 use crate::clean_stop;
+use crate::config_file::{self, ConfigFileError};
 use crate::http;
 
 /// Async tasks mostly wait for etcd and the store; compression has its own threads.
@@ -39,12 +39,14 @@ pub fn main() -> ExitCode {
         .worker_threads(RUNTIME_THREADS)
         .enable_all()
         .build();
-    let outcome = runtime.context("failed to start the async runtime").and_then(|runtime| {
-        let outcome = runtime.block_on(run(args, has_store));
-        // Does not wait for blocking threads: one may hang on a store that does not respond.
-        runtime.shutdown_background();
-        outcome
-    });
+    let outcome = runtime
+        .context("failed to start the async runtime")
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(run(args, has_store));
+            // Does not wait for blocking threads: one may hang on a store that does not respond.
+            runtime.shutdown_background();
+            outcome
+        });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -70,7 +72,10 @@ fn parse_args(line: Vec<OsString>) -> Result<(SidecarArgs, bool), clap::Error> {
     let matches = SidecarArgs::command().try_get_matches_from(program.chain(flags))?;
     let from_file = SidecarArgs::from_arg_matches(&matches)?;
     let log = args.log;
-    Ok((SidecarArgs { log, ..from_file }, has_storage_provider(&matches)))
+    Ok((
+        SidecarArgs { log, ..from_file },
+        has_storage_provider(&matches),
+    ))
 }
 
 /// Whether a provider is set. `StoreArgs` defaults to an empty provider, which means `Local` in the restorer; here it means
@@ -148,8 +153,10 @@ impl ShutdownStages {
         mut tasks: JoinSet<anyhow::Result<()>>,
         stop: StopArgs,
     ) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
+        let mut terminate =
+            signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+        let mut interrupt =
+            signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
         tokio::select! {
             _ = terminate.recv() => info!("received SIGTERM, stopping"),
             _ = interrupt.recv() => info!("received SIGINT, stopping"),

@@ -15,8 +15,8 @@ use jiff::tz::TimeZone;
 )]
 #[non_exhaustive]
 pub struct ScheduleError {
-    pub text: String,
-    pub reason: String,
+    pub(crate) text: String,
+    pub(crate) reason: String,
 }
 
 /// A cron schedule.
@@ -28,14 +28,14 @@ pub struct Schedule {
 
 impl Schedule {
     /// The next time after `now`; `None` for a date that never comes, like 30 February.
-    pub fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
         let now = now.to_zoned(TimeZone::UTC);
         let next = self.cron.find_next_occurrence(&now, false).ok()?;
         Some(next.timestamp())
     }
 
     /// The last time at or before `now`.
-    pub fn last_before(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn last_before(&self, now: Timestamp) -> Option<Timestamp> {
         let now = now.to_zoned(TimeZone::UTC);
         let last = self.cron.find_previous_occurrence(&now, true).ok()?;
         Some(last.timestamp())
@@ -71,25 +71,25 @@ impl fmt::Display for Schedule {
 
 /// The next time of a schedule. Tolerates changes of the system clock.
 #[derive(Clone, Debug)]
-pub struct ScheduleTimer {
+pub(crate) struct ScheduleTimer {
     schedule: Schedule,
     next: Option<Timestamp>,
 }
 
 impl ScheduleTimer {
     /// Waits for the first time after `now`.
-    pub fn new(schedule: Schedule, now: Timestamp) -> Self {
+    pub(crate) fn new(schedule: Schedule, now: Timestamp) -> Self {
         let at = schedule.next_after(now);
         Self { schedule, next: at }
     }
 
     /// The next time; `None` if there is none.
-    pub fn next_at(&self) -> Option<Timestamp> {
+    pub(crate) fn next_at(&self) -> Option<Timestamp> {
         self.next
     }
 
     /// Whether the time is reached; then moves to the next one.
-    pub fn poll_due(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn poll_due(&mut self, now: Timestamp) -> bool {
         let is_due = self.next.is_some_and(|at| at <= now);
         let next = self.schedule.next_after(now);
         self.next = match self.next {
@@ -113,7 +113,10 @@ mod tests {
     fn every_hour_is_every_hour() {
         let schedule: Schedule = "0 */1 * * *".parse().unwrap();
         let now = parse_time("2026-11-16T06:30:15Z");
-        assert_eq!(schedule.next_after(now), Some(parse_time("2026-11-16T07:00:00Z")));
+        assert_eq!(
+            schedule.next_after(now),
+            Some(parse_time("2026-11-16T07:00:00Z"))
+        );
         assert_eq!(
             schedule.last_before(now),
             Some(parse_time("2026-11-16T06:00:00Z"))
@@ -125,13 +128,18 @@ mod tests {
         let schedule: Schedule = "0 0 */3 * *".parse().unwrap();
         let now = parse_time("2026-11-16T00:00:00Z");
         assert_eq!(schedule.last_before(now), Some(now));
-        assert_eq!(schedule.next_after(now), Some(parse_time("2026-11-19T00:00:00Z")));
+        assert_eq!(
+            schedule.next_after(now),
+            Some(parse_time("2026-11-19T00:00:00Z"))
+        );
     }
 
     #[test]
     fn a_moment_comes_once() {
-        let mut upcoming =
-            ScheduleTimer::new("0 * * * *".parse().unwrap(), parse_time("2026-11-16T06:30:00Z"));
+        let mut upcoming = ScheduleTimer::new(
+            "0 * * * *".parse().unwrap(),
+            parse_time("2026-11-16T06:30:00Z"),
+        );
         assert!(!upcoming.poll_due(parse_time("2026-11-16T06:59:59Z")));
         assert!(upcoming.poll_due(parse_time("2026-11-16T07:00:00Z")));
         assert!(!upcoming.poll_due(parse_time("2026-11-16T07:00:00Z")));
@@ -140,8 +148,10 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_does_not_put_the_schedule_off() {
-        let mut upcoming =
-            ScheduleTimer::new("0 * * * *".parse().unwrap(), parse_time("2027-11-16T06:30:00Z"));
+        let mut upcoming = ScheduleTimer::new(
+            "0 * * * *".parse().unwrap(),
+            parse_time("2027-11-16T06:30:00Z"),
+        );
         // The clock was a year ahead.
         assert!(!upcoming.poll_due(parse_time("2026-11-16T06:31:00Z")));
         assert_eq!(upcoming.next_at(), Some(parse_time("2026-11-16T07:00:00Z")));
@@ -151,7 +161,10 @@ mod tests {
     #[test]
     fn a_day_that_never_comes_has_no_next_moment() {
         let schedule: Schedule = "0 0 30 2 *".parse().unwrap();
-        assert_eq!(schedule.next_after(parse_time("2026-11-16T00:00:00Z")), None);
+        assert_eq!(
+            schedule.next_after(parse_time("2026-11-16T00:00:00Z")),
+            None
+        );
     }
 
     #[test]

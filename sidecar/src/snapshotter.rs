@@ -23,9 +23,7 @@ pub enum SnapshotRequestError {
     NoStore,
     /// This sidecar does not lead.
     #[error("this sidecar does not lead (role: {role})")]
-    NotLeading {
-        role: &'static str,
-    },
+    NotLeading { role: &'static str },
     /// Delta snapshots are disabled.
     #[error("delta snapshots are disabled: --delta-snapshot-period is below one second")]
     DeltasDisabled,

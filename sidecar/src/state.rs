@@ -25,7 +25,7 @@ impl SidecarRole {
     pub const ALL: [Self; 4] = [Self::Unknown, Self::Learner, Self::Follower, Self::Leader];
 
     /// Name in logs and label of metrics.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Learner => "learner",
@@ -85,9 +85,9 @@ pub struct BackupFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltasSinceFull {
     /// Revision of the full snapshot.
-    pub since: Revision,
+    pub(crate) since: Revision,
     /// Total size of the deltas in bytes, as stored.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Current state.
@@ -121,12 +121,15 @@ pub struct SidecarState {
 pub type StateSender = watch::Sender<SidecarState>;
 
 /// Read side of the state.
-pub type StateReceiver = watch::Receiver<SidecarState>;
+pub(crate) type StateReceiver = watch::Receiver<SidecarState>;
 
 /// Records a failure of backups. `since` stays the time of the first failure of its class.
-pub fn record_failure(state_tx: &StateSender, class: &'static str, text: &str) {
+pub(crate) fn record_failure(state_tx: &StateSender, class: &'static str, text: &str) {
     state_tx.send_modify(|state| {
-        let previous = state.failure.as_ref().filter(|previous| previous.class == class);
+        let previous = state
+            .failure
+            .as_ref()
+            .filter(|previous| previous.class == class);
         let since = previous.map_or_else(Timestamp::now, |previous| previous.since);
         state.failure = Some(BackupFailure {
             class,
@@ -137,6 +140,6 @@ pub fn record_failure(state_tx: &StateSender, class: &'static str, text: &str) {
 }
 
 /// Records that backups work again.
-pub fn clear_failure(state_tx: &StateSender) {
+pub(crate) fn clear_failure(state_tx: &StateSender) {
     state_tx.send_if_modified(|state| state.failure.take().is_some());
 }

@@ -79,7 +79,9 @@ pub async fn run_to_end(story: impl Future<Output = anyhow::Result<()>>) -> Demo
     ) {
         (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
         (Err(error), _) | (_, Err(error)) => {
-            return DemoOutcome::Failed(anyhow::Error::new(error).context("failed to listen for signals"));
+            return DemoOutcome::Failed(
+                anyhow::Error::new(error).context("failed to listen for signals"),
+            );
         }
     };
     tokio::select! {

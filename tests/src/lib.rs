@@ -2,5 +2,5 @@
 
 pub mod bench;
 pub mod cluster;
-pub mod local_cluster;
 pub mod demo;
+pub mod local_cluster;

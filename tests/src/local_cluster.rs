@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use etcd_client::PutOptions;
 use mainstay_ids::{HashKv, Revision};
-use mainstay_testkit::etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease};
+use mainstay_testkit::etcd::{EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer};
 use mainstay_testkit::{SidecarOptions, SidecarProcess};
 use tokio::time::sleep;
 
@@ -89,7 +89,10 @@ impl LocalCluster {
             let value = format!("{{\"kind\":\"Pod\",\"number\":{number}}}");
             let on_lease = number.is_multiple_of(50);
             let options = on_lease.then(|| PutOptions::new().with_lease(lease));
-            client.put(key, value, options).await.context("failed to put a key")?;
+            client
+                .put(key, value, options)
+                .await
+                .context("failed to put a key")?;
         }
         Ok(())
     }
@@ -191,7 +194,12 @@ impl LocalCluster {
             .env("MAINSTAY_STORE_PREFIX", PREFIX)
             .env("MAINSTAY_LOG_LEVEL", "warn")
             .output()
-            .with_context(|| format!("failed to run {}; build it with `make build`", program.display()))
+            .with_context(|| {
+                format!(
+                    "failed to run {}; build it with `make build`",
+                    program.display()
+                )
+            })
     }
 }
 

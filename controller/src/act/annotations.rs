@@ -1,18 +1,18 @@
 //! Annotations and identities that this controller writes on objects.
 
 /// Field manager of every write, as the API server records it.
-pub const FIELD_MANAGER: &str = "etcd-mainstay";
+pub(crate) const FIELD_MANAGER: &str = "etcd-mainstay";
 /// Fingerprint of the object as last applied.
-pub const APPLIED_FINGERPRINT: &str = "etcd-mainstay.io/applied";
+pub(crate) const APPLIED_FINGERPRINT: &str = "etcd-mainstay.io/applied";
 /// On a StatefulSet: number of members of the cluster, kept while it is hibernated.
-pub const MEMBER_COUNT: &str = "etcd-mainstay.io/members";
+pub(crate) const MEMBER_COUNT: &str = "etcd-mainstay.io/members";
 /// On pods: fingerprint of the CAs etcd started with.
-pub const CA_FINGERPRINT: &str = "etcd-mainstay.io/authorities";
+pub(crate) const CA_FINGERPRINT: &str = "etcd-mainstay.io/authorities";
 /// On a StatefulSet: stage of switching peer TLS on or off (`off`, `prepared`, `on`).
-pub const PEER_TLS_STAGE: &str = "etcd-mainstay.io/peer-tls";
+pub(crate) const PEER_TLS_STAGE: &str = "etcd-mainstay.io/peer-tls";
 /// On a Job: token of the recovery, or id of the task, that it belongs to. On a task: the recovery it started.
-pub const INCIDENT: &str = "etcd-mainstay.io/incident";
+pub(crate) const INCIDENT: &str = "etcd-mainstay.io/incident";
 /// On a Job or a copy task: number of the attempt, from 1.
-pub const ATTEMPT: &str = "etcd-mainstay.io/attempt";
+pub(crate) const ATTEMPT: &str = "etcd-mainstay.io/attempt";
 /// Holder of the lock in the coordination ConfigMap: this controller, whichever of its replicas leads.
-pub const LOCK_HOLDER: &str = "mainstay-controller";
+pub(crate) const LOCK_HOLDER: &str = "mainstay-controller";

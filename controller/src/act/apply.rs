@@ -116,7 +116,12 @@ async fn take_over_ownership(
     let Some(live) = api.get_opt(&object.name_any()).await.map_err(failed)? else {
         return Ok(());
     };
-    let Some(record) = live.metadata.managed_fields.as_deref().and_then(take_over_fields) else {
+    let Some(record) = live
+        .metadata
+        .managed_fields
+        .as_deref()
+        .and_then(take_over_fields)
+    else {
         return Ok(());
     };
     ctx.leadership
@@ -137,7 +142,11 @@ async fn take_over_ownership(
     Ok(())
 }
 
-pub(super) fn dynamic_api(ctx: &Context, resource: &ApiResource, meta: &ObjectMeta) -> Api<DynamicObject> {
+pub(super) fn dynamic_api(
+    ctx: &Context,
+    resource: &ApiResource,
+    meta: &ObjectMeta,
+) -> Api<DynamicObject> {
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     Api::namespaced_with(ctx.client.clone(), namespace, resource)
 }
@@ -160,7 +169,10 @@ pub(super) async fn delete_object(
         }),
         ..params
     };
-    match dynamic_api(ctx, resource, meta).delete(&name, &params).await {
+    match dynamic_api(ctx, resource, meta)
+        .delete(&name, &params)
+        .await
+    {
         Ok(_) => {
             ctx.metrics.record_write(&resource.kind);
             Ok(())

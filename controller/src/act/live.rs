@@ -34,7 +34,12 @@ pub(super) fn find_object(
 }
 
 /// The metadata of the cached object; `None` when it does not exist or its kind is not cached.
-pub(super) fn find_metadata(stores: &Stores, kind: &str, name: &str, namespace: &str) -> Option<ObjectMeta> {
+pub(super) fn find_metadata(
+    stores: &Stores,
+    kind: &str,
+    name: &str,
+    namespace: &str,
+) -> Option<ObjectMeta> {
     match kind {
         "ServiceAccount" => typed_metadata(&stores.service_accounts, name, namespace),
         "Role" => typed_metadata(&stores.roles, name, namespace),
@@ -46,10 +51,7 @@ pub(super) fn find_metadata(stores: &Stores, kind: &str, name: &str, namespace: 
         "Job" => typed_metadata(&stores.jobs, name, namespace),
         "PodDisruptionBudget" => {
             let key = ObjectRef::new_with(name, stores.pdb_resource.clone()).within(namespace);
-            stores
-                .pdbs
-                .get(&key)
-                .map(|budget| budget.unpack().metadata)
+            stores.pdbs.get(&key).map(|budget| budget.unpack().metadata)
         }
         _ => None,
     }

@@ -9,7 +9,7 @@ use tracing::warn;
 use super::Work;
 use crate::context::Context;
 use crate::observe::dial::call_with_timeout;
-use crate::observe::{DialError, Dialer, Observation, EtcdEndpoint, MemberTarget, list_targets};
+use crate::observe::{DialError, Dialer, EtcdEndpoint, MemberTarget, Observation, list_targets};
 
 /// Timeout of one HashKV request: the member reads its whole key space.
 const HASH_TIMEOUT: Duration = Duration::from_secs(15);
@@ -17,7 +17,11 @@ const HASH_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_MEMBERS_QUERIED: usize = 2;
 
 /// Requests the hash at `revision`. `None` when no queried member answers, or etcd has compacted the revision.
-pub(super) async fn query_hash(ctx: &Context, work: Work<'_>, revision: Revision) -> Option<HashKv> {
+pub(super) async fn query_hash(
+    ctx: &Context,
+    work: Work<'_>,
+    revision: Revision,
+) -> Option<HashKv> {
     let dialer = Dialer::new(&ctx.client, work.etcd);
     let mut targets = list_targets(work.etcd, &work.objects.observation);
     // The leader last: HashKV delays writes on the member that computes it.
@@ -34,14 +38,21 @@ pub(super) async fn query_hash(ctx: &Context, work: Work<'_>, revision: Revision
 }
 
 fn is_leader(observed: &Observation, target: &MemberTarget) -> bool {
-    let lease = target.ordinal.and_then(|ordinal| observed.leases.get(&ordinal));
+    let lease = target
+        .ordinal
+        .and_then(|ordinal| observed.leases.get(&ordinal));
     let holder = lease.and_then(|lease| lease.holder.as_ref());
     holder.is_some_and(|holder| holder.is_leader)
 }
 
-async fn request_hash(dialer: &Dialer, endpoint: &EtcdEndpoint, revision: Revision) -> Result<HashKv, DialError> {
+async fn request_hash(
+    dialer: &Dialer,
+    endpoint: &EtcdEndpoint,
+    revision: Revision,
+) -> Result<HashKv, DialError> {
     let mut client = dialer.connect_with_timeout(endpoint, HASH_TIMEOUT).await?;
-    let response = call_with_timeout("HashKV", endpoint, HASH_TIMEOUT, client.hash_kv(revision.0)).await?;
+    let response =
+        call_with_timeout("HashKV", endpoint, HASH_TIMEOUT, client.hash_kv(revision.0)).await?;
     let compacted = response.compact_version();
     Ok(HashKv {
         hash: response.hash(),

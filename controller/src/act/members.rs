@@ -9,7 +9,7 @@ use super::{ActError, Work};
 use crate::context::Context;
 use crate::decide::ReconcileStep;
 use crate::observe::dial::call_with_timeout;
-use crate::observe::{DialError, Dialer, ObservedMembership, EtcdEndpoint, list_targets};
+use crate::observe::{DialError, Dialer, EtcdEndpoint, ObservedMembership, list_targets};
 
 /// Timeout of a membership change, which needs agreement of a quorum.
 const MEMBERSHIP_TIMEOUT: Duration = Duration::from_secs(15);
@@ -22,7 +22,11 @@ const IGNORED_ERRORS: [&str; 5] = [
     "etcdserver: too many learner members in cluster",
 ];
 
-pub(super) async fn change_membership(ctx: &Context, work: Work<'_>, step: &ReconcileStep) -> Result<(), ActError> {
+pub(super) async fn change_membership(
+    ctx: &Context,
+    work: Work<'_>,
+    step: &ReconcileStep,
+) -> Result<(), ActError> {
     let name = step.label();
     let failed = |source| ActError::Etcd { step: name, source };
     let endpoint = find_leader(work).ok_or(ActError::NoLeader { step: name })?;
@@ -58,24 +62,41 @@ async fn call_etcd(
             let urls = work.desired.peer_urls(*ordinal, stage);
             let options = MemberAddOptions::new().with_is_learner();
             let add = client.member_add(urls, Some(options));
-            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, add).await.map(drop)
-        }
-        ReconcileStep::Promote { member, .. } => call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.member_promote(member.0))
-            .await
-            .map(drop),
-        ReconcileStep::RemoveMember { member, .. } => {
-            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.member_remove(member.0))
+            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, add)
                 .await
                 .map(drop)
         }
-        ReconcileStep::MoveLeader { to, .. } => call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.move_leader(to.0))
-            .await
-            .map(drop),
+        ReconcileStep::Promote { member, .. } => call_with_timeout(
+            name,
+            endpoint,
+            MEMBERSHIP_TIMEOUT,
+            client.member_promote(member.0),
+        )
+        .await
+        .map(drop),
+        ReconcileStep::RemoveMember { member, .. } => call_with_timeout(
+            name,
+            endpoint,
+            MEMBERSHIP_TIMEOUT,
+            client.member_remove(member.0),
+        )
+        .await
+        .map(drop),
+        ReconcileStep::MoveLeader { to, .. } => {
+            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.move_leader(to.0))
+                .await
+                .map(drop)
+        }
         ReconcileStep::UpdatePeerUrls { member, ordinal } => {
             let urls = work.desired.peer_urls(*ordinal, stage);
-            call_with_timeout(name, endpoint, MEMBERSHIP_TIMEOUT, client.member_update(member.0, urls))
-                .await
-                .map(drop)
+            call_with_timeout(
+                name,
+                endpoint,
+                MEMBERSHIP_TIMEOUT,
+                client.member_update(member.0, urls),
+            )
+            .await
+            .map(drop)
         }
         _ => Ok(()),
     }

@@ -5,10 +5,10 @@
 //! object that already matches is not written. **After a crash** between two writes, the next reconcile observes the first
 //! and continues with the second.
 
+pub(crate) mod annotations;
 mod apply;
 mod live;
 mod live_hash;
-pub mod annotations;
 mod members;
 mod objects;
 pub(crate) mod recovery;
@@ -29,32 +29,27 @@ use crate::leader::LeadershipLost;
 use crate::observe::{DialError, Objects};
 use crate::validate::DesiredState;
 
-pub use secrets::remove_secret_finalizers;
-pub use snapshots::SnapshotError;
-pub use teardown::{Teardown, tear_down};
-pub use upkeep::{perform_upkeep, start_compaction};
+pub(crate) use secrets::remove_secret_finalizers;
+pub(crate) use teardown::{Teardown, tear_down};
+pub(crate) use upkeep::{perform_upkeep, start_compaction};
 
 /// The Etcd being reconciled, with its desired and observed state.
 #[derive(Clone, Copy, Debug)]
-pub struct Work<'a> {
-    pub etcd: &'a Etcd,
-    pub desired: &'a DesiredState,
-    pub objects: &'a Objects,
+pub(crate) struct Work<'a> {
+    pub(crate) etcd: &'a Etcd,
+    pub(crate) desired: &'a DesiredState,
+    pub(crate) objects: &'a Objects,
 }
 
 /// Errors of executing a plan.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ActError {
+pub(crate) enum ActError {
     #[error("not leader: write refused")]
-    Fenced {
-        source: LeadershipLost,
-    },
+    Fenced { source: LeadershipLost },
     /// The spec cannot be expressed as Kubernetes objects.
     #[error("failed to render the objects")]
-    Render {
-        source: RenderError,
-    },
+    Render { source: RenderError },
     #[error("failed to serialize {kind} {name} as JSON")]
     Encode {
         kind: String,
@@ -102,14 +97,12 @@ pub enum ActError {
     },
     /// The leader is unknown or has no endpoint.
     #[error("failed to execute {step}: no etcd leader found")]
-    NoLeader {
-        step: &'static str,
-    },
+    NoLeader { step: &'static str },
 }
 
 impl ActError {
     /// The error code in the status, as etcd-druid spells it: `ERR_SYNC_STATEFULSET`.
-    pub fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         let code = |verb: &str, kind: &str| format!("ERR_{verb}_{}", to_error_component(kind));
         match self {
             Self::Fenced { .. } => "ERR_LEADERSHIP_LOST".to_owned(),
@@ -125,7 +118,7 @@ impl ActError {
     }
 
     /// Whether a retry cannot succeed until the spec changes.
-    pub fn is_permanent(&self) -> bool {
+    pub(crate) fn is_permanent(&self) -> bool {
         match self {
             Self::Render { .. } | Self::Encode { .. } => true,
             Self::Apply { source, .. } => {
@@ -137,7 +130,7 @@ impl ActError {
     }
 
     /// Whether the object changed since it was observed. The next reconcile observes the newer version.
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         match self {
             Self::Apply { source, .. }
             | Self::TakeOver { source, .. }
@@ -169,19 +162,27 @@ fn to_error_component(kind: &str) -> String {
 
 /// Result of an executed plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ActOutcome {
+pub(crate) struct ActOutcome {
     /// The StatefulSet was written, so its pods may be outdated.
-    pub has_changed_stateful_set: bool,
+    pub(crate) has_changed_stateful_set: bool,
 }
 
-pub async fn execute_plan(ctx: &Context, work: Work<'_>, plan: &ReconcilePlan) -> Result<ActOutcome, ActError> {
+pub(crate) async fn execute_plan(
+    ctx: &Context,
+    work: Work<'_>,
+    plan: &ReconcilePlan,
+) -> Result<ActOutcome, ActError> {
     if let Some(step @ ReconcileStep::Recover(recovery)) = &plan.step {
         steps::log_step(ctx, work, step);
         // A recovery applies the objects itself: before it scales, it must hold the lock.
         recovery::execute_plan(ctx, work, plan.effective_spec.as_ref(), recovery).await?;
         return Ok(ActOutcome::default());
     }
-    if let Some(step) = plan.step.as_ref().filter(|step| steps::is_before_apply(step)) {
+    if let Some(step) = plan
+        .step
+        .as_ref()
+        .filter(|step| steps::is_before_apply(step))
+    {
         // With RollingUpdate, a changed template would make the StatefulSet controller replace pods without regard to quorum.
         steps::execute_step(ctx, work, step).await?;
     }
@@ -192,7 +193,10 @@ pub async fn execute_plan(ctx: &Context, work: Work<'_>, plan: &ReconcilePlan) -
     // A spec that the API server rejects must not block the repair of members that already exist.
     let is_refused = applied.as_ref().is_err_and(ActError::is_permanent);
     let may = |step: &&ReconcileStep| applied.is_ok() || (is_refused && steps::is_repair(step));
-    let step = plan.step.as_ref().filter(|step| !steps::is_before_apply(step));
+    let step = plan
+        .step
+        .as_ref()
+        .filter(|step| !steps::is_before_apply(step));
     if let Some(step) = step.filter(may) {
         steps::execute_step(ctx, work, step).await?;
     }

@@ -10,21 +10,25 @@ use kube::Resource;
 use kube::api::{ApiResource, DeleteParams};
 use mainstay_crds::tls::PeerTlsConfig;
 use mainstay_manifests::{
-    EtcdClusterState, Manifests, Names, ManifestObject, PeerTlsPhase, RenderError, RuntimeComponents,
-    RenderInput as Rendered, render,
+    EtcdClusterState, ManifestObject, Manifests, Names, PeerTlsPhase, RenderError,
+    RenderInput as Rendered, RuntimeComponents, render,
 };
 
 use super::annotations::{CA_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use super::{ActError, ActOutcome, Work, apply, live};
 use crate::context::Context;
-use crate::decide::{BootstrapPhase, Runtime, EffectiveSpec};
+use crate::decide::{BootstrapPhase, EffectiveSpec, Runtime};
 use crate::observe::{CaFingerprint, PeerTlsStage};
 use crate::quantity::to_quantity;
 
 /// Ordinals beyond the member count to check for Leases of removed members.
 const EXTRA_LEASES: u32 = 8;
 
-pub(super) async fn apply_all(ctx: &Context, work: Work<'_>, shape: &EffectiveSpec) -> Result<ActOutcome, ActError> {
+pub(super) async fn apply_all(
+    ctx: &Context,
+    work: Work<'_>,
+    shape: &EffectiveSpec,
+) -> Result<ActOutcome, ActError> {
     // The objects of etcd-druid stay unchanged while the upgrade to the desired etcd image is refused.
     if shape.held_fields.all_objects {
         return Ok(ActOutcome::default());
@@ -45,7 +49,8 @@ pub(super) async fn apply_all(ctx: &Context, work: Work<'_>, shape: &EffectiveSp
     let mut outcome = ActOutcome::default();
     for object in objects {
         let is_set = object.resource.kind == StatefulSet::kind(&());
-        outcome.has_changed_stateful_set |= apply::apply_object(ctx, &key, object, drift).await? && is_set;
+        outcome.has_changed_stateful_set |=
+            apply::apply_object(ctx, &key, object, drift).await? && is_set;
     }
     prune(ctx, work, shape, &desired).await?;
     Ok(outcome)
@@ -77,7 +82,8 @@ pub(super) fn resolve_peer_tls(work: Work<'_>, stage: PeerTlsStage) -> PeerTlsPh
     let from_spec = work.etcd.spec.etcd.peer_url_tls.as_ref();
     // While TLS is switched off, the spec has no certificates any more, but members still need the old ones.
     let certificates = || from_spec.or(work.objects.peer_tls.as_ref()).cloned();
-    let with = |stage: fn(PeerTlsConfig) -> PeerTlsPhase| certificates().map_or(PeerTlsPhase::Off, stage);
+    let with =
+        |stage: fn(PeerTlsConfig) -> PeerTlsPhase| certificates().map_or(PeerTlsPhase::Off, stage);
     match stage {
         PeerTlsStage::Off => PeerTlsPhase::Off,
         PeerTlsStage::Prepared => with(PeerTlsPhase::Prepared),
@@ -137,7 +143,10 @@ fn resolve_ca_fingerprint(observed: &CaFingerprint, live: Option<&StatefulSet>) 
 }
 
 /// All objects, in API versions that the API server serves.
-fn to_api_objects(ctx: &Context, manifests: &Manifests) -> Result<Vec<ManifestObject>, RenderError> {
+fn to_api_objects(
+    ctx: &Context,
+    manifests: &Manifests,
+) -> Result<Vec<ManifestObject>, RenderError> {
     let mut objects = manifests.to_objects()?;
     if ctx.stores.pdb_resource.version == "v1" {
         return Ok(objects);
@@ -163,7 +172,8 @@ async fn prune(
         if desired.contains(&(resource.kind.clone(), name.clone())) {
             continue;
         }
-        let found = live::find_metadata(&ctx.stores, &resource.kind, &name, &work.desired.namespace);
+        let found =
+            live::find_metadata(&ctx.stores, &resource.kind, &name, &work.desired.namespace);
         // An object with the same name may belong to another owner.
         let is_ours = |owner: &str| Some(owner) == work.etcd.metadata.uid.as_deref();
         let owned = found.filter(|meta| {
@@ -178,7 +188,11 @@ async fn prune(
 }
 
 /// Objects that may exist without being desired.
-fn list_prune_candidates(ctx: &Context, work: Work<'_>, shape: &EffectiveSpec) -> Vec<(ApiResource, String)> {
+fn list_prune_candidates(
+    ctx: &Context,
+    work: Work<'_>,
+    shape: &EffectiveSpec,
+) -> Vec<(ApiResource, String)> {
     let names = Names::new(work.etcd);
     let lease = || api_resource::<Lease>();
     let mut all = vec![

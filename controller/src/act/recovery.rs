@@ -12,27 +12,30 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
-use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage, RecoveryTarget};
+use mainstay_coordination::incident::{
+    Incident, RecoveryCause, RecoverySource, RecoveryStage, RecoveryTarget,
+};
 use mainstay_coordination::member::{MemberState, RestorePhase};
 use mainstay_coordination::{
-    AcquireOutcome, LockToken, ConfigMapBacking, CoordinationError, Coordinator, Epoch, LockFence, Purpose, LockRequest,
+    AcquireOutcome, ConfigMapBacking, CoordinationError, Coordinator, Epoch, LockFence,
+    LockRequest, LockToken, Purpose,
 };
 use mainstay_crds::Etcd;
-use mainstay_manifests::jobs::{self, RevisionIncrement, RestoreJob, SetAsideJob};
+use mainstay_manifests::jobs::{self, RestoreJob, RevisionIncrement, SetAsideJob};
 use mainstay_manifests::labels::{Component, for_object};
 use mainstay_manifests::{Names, RenderInput as Rendered};
 use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::annotations::{ATTEMPT, FIELD_MANAGER, LOCK_HOLDER, INCIDENT};
+use super::annotations::{ATTEMPT, FIELD_MANAGER, INCIDENT, LOCK_HOLDER};
 use super::objects::api_resource;
 use super::{ActError, Work, apply, objects};
-use crate::intervals;
 use crate::context::Context;
 use crate::decide::EffectiveSpec;
-use crate::decide::recovery::{RecoveryStep, RecoveryJobKind};
-use crate::observe::{Ordinal, ObservedLock};
+use crate::decide::recovery::{RecoveryJobKind, RecoveryStep};
+use crate::intervals;
+use crate::observe::{ObservedLock, Ordinal};
 
 /// Added to the revision after a restore: more than a cluster writes between two snapshots, so that no watcher meets a
 /// revision twice, and far below the limit of 2^63.
@@ -86,11 +89,15 @@ async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Res
         RecoveryStep::OpenIncident(incident) => open_incident(&coordinator, incident).await,
         RecoveryStep::ReacquireLock => acquire_lock(&coordinator, Purpose::Restore).await.map(drop),
         RecoveryStep::RaiseEpoch { above } => raise_epoch(&coordinator, work, *above).await,
-        RecoveryStep::RenewLock(_) => resume_lock(&coordinator, work, "renew the recovery lock").await.map(drop),
-        RecoveryStep::ReleaseLock => match resume_lock(&coordinator, work, "release the recovery lock").await? {
-            Some(held) => release_lock(held).await,
-            None => Ok(()),
-        },
+        RecoveryStep::RenewLock(_) => resume_lock(&coordinator, work, "renew the recovery lock")
+            .await
+            .map(drop),
+        RecoveryStep::ReleaseLock => {
+            match resume_lock(&coordinator, work, "release the recovery lock").await? {
+                Some(held) => release_lock(held).await,
+                None => Ok(()),
+            }
+        }
         RecoveryStep::Scale { .. } => Ok(()), // executed by the caller
         RecoveryStep::CreateJob {
             ordinal,
@@ -98,7 +105,9 @@ async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Res
             incident,
         } => launch_job(ctx, work, &coordinator, (*ordinal, *task), incident).await,
         RecoveryStep::DeleteJob { ordinal, uid } => {
-            let Some(_held) = resume_lock(&coordinator, work, "renew the lock before deleting a Job").await? else {
+            let Some(_held) =
+                resume_lock(&coordinator, work, "renew the lock before deleting a Job").await?
+            else {
                 return Ok(());
             };
             let incident = work.objects.observation.recovery.incident.as_ref();
@@ -108,14 +117,22 @@ async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Res
             delete_job(ctx, work, *ordinal, uid).await
         }
         RecoveryStep::RecordIncident { from, to } => {
-            let Some(held) = resume_lock(&coordinator, work, "renew the lock before recording recovery progress").await? else {
+            let Some(held) = resume_lock(
+                &coordinator,
+                work,
+                "renew the lock before recording recovery progress",
+            )
+            .await?
+            else {
                 return Ok(());
             };
             record_incident(&held.fence(), Some(from), to).await?;
             report_base_member(&held.fence(), work, to).await;
             Ok(())
         }
-        RecoveryStep::CloseIncident { from, to } => close_incident(ctx, work, &coordinator, (from, to)).await,
+        RecoveryStep::CloseIncident { from, to } => {
+            close_incident(ctx, work, &coordinator, (from, to)).await
+        }
     }
 }
 
@@ -156,7 +173,11 @@ pub(crate) async fn acquire_lock(
         ttl: intervals::LOCK_TTL,
     };
     let step = "acquire the recovery lock";
-    match coordinator.try_acquire(&lock_request).await.map_err(coordination_error(step))? {
+    match coordinator
+        .try_acquire(&lock_request)
+        .await
+        .map_err(coordination_error(step))?
+    {
         AcquireOutcome::Acquired(held) => Ok(Some(held)),
         // An earlier leader of this controller acquired it.
         AcquireOutcome::Busy { lock, .. } if lock.holder == LOCK_HOLDER => {
@@ -171,10 +192,7 @@ pub(crate) async fn acquire_lock(
                 .map_err(coordination_error(step))
         }
         AcquireOutcome::Busy { lock, .. } => {
-            info!(
-                holder = lock.holder,
-                "recovery is waiting for the lock"
-            );
+            info!(holder = lock.holder, "recovery is waiting for the lock");
             Ok(None)
         }
     }
@@ -238,16 +256,24 @@ async fn release_lock(held: HeldLock) -> Result<(), ActError> {
     }
 }
 
-async fn open_incident(coordinator: &Arc<Coordinator>, incident: &Incident) -> Result<(), ActError> {
+async fn open_incident(
+    coordinator: &Arc<Coordinator>,
+    incident: &Incident,
+) -> Result<(), ActError> {
     let purpose = match incident.cause {
         RecoveryCause::QuorumLost => Purpose::RecoverQuorum,
-        RecoveryCause::MemberLost | RecoveryCause::FormerBackup | RecoveryCause::Requested => Purpose::Restore,
+        RecoveryCause::MemberLost | RecoveryCause::FormerBackup | RecoveryCause::Requested => {
+            Purpose::Restore
+        }
     };
     let Some(held) = acquire_lock(coordinator, purpose).await? else {
         return Ok(());
     };
     let step = "read the incident";
-    let found = coordinator.read_incident().await.map_err(coordination_error(step))?;
+    let found = coordinator
+        .read_incident()
+        .await
+        .map_err(coordination_error(step))?;
     if found.as_ref().is_some_and(Incident::is_open) {
         return Ok(()); // an earlier reconcile opened it
     }
@@ -255,9 +281,16 @@ async fn open_incident(coordinator: &Arc<Coordinator>, incident: &Incident) -> R
 }
 
 /// Replaces the incident `from` with `to`. If the ConfigMap holds another incident, it is kept and the next reconcile decides.
-async fn record_incident(fence: &LockFence, from: Option<&Incident>, to: &Incident) -> Result<(), ActError> {
+async fn record_incident(
+    fence: &LockFence,
+    from: Option<&Incident>,
+    to: &Incident,
+) -> Result<(), ActError> {
     let step = "record the incident";
-    let found = fence.write_incident(from, to).await.map_err(coordination_error(step))?;
+    let found = fence
+        .write_incident(from, to)
+        .await
+        .map_err(coordination_error(step))?;
     if found.as_ref() != Some(to) {
         info!("incident changed meanwhile; keeping the newer one");
     }
@@ -277,7 +310,12 @@ async fn report_base_member(fence: &LockFence, work: Work<'_>, incident: &Incide
 }
 
 /// Reports the phase of a member. Only users read it, so a failure is logged and does not stop the recovery.
-async fn report_member(fence: &LockFence, work: Work<'_>, ordinal: Ordinal, (phase, message): (RestorePhase, &str)) {
+async fn report_member(
+    fence: &LockFence,
+    work: Work<'_>,
+    ordinal: Ordinal,
+    (phase, message): (RestorePhase, &str),
+) {
     let state = MemberState::new(phase, Timestamp::now()).with_message(message);
     let name = work.desired.member_name(ordinal);
     if let Err(error) = fence.write_member_state(&name, &state).await {
@@ -348,7 +386,8 @@ async fn launch_job(
     (ordinal, task): (Ordinal, RecoveryJobKind),
     incident: &Incident,
 ) -> Result<(), ActError> {
-    let Some(held) = resume_lock(coordinator, work, "renew the lock before starting a Job").await? else {
+    let Some(held) = resume_lock(coordinator, work, "renew the lock before starting a Job").await?
+    else {
         return Ok(());
     };
     // A Job for a stale attempt would overwrite the volume of a newer one.
@@ -432,7 +471,10 @@ fn build_job(
 pub(crate) fn build_job_shape(work: Work<'_>) -> Rendered {
     let stage = work.objects.observation.stateful_set.as_ref();
     Rendered {
-        peer_tls: objects::resolve_peer_tls(work, stage.map(|set| set.peer_tls_stage).unwrap_or_default()),
+        peer_tls: objects::resolve_peer_tls(
+            work,
+            stage.map(|set| set.peer_tls_stage).unwrap_or_default(),
+        ),
         local_store_root: work.objects.local_store_root.clone(),
         ..Rendered::from_etcd(work.etcd)
     }
@@ -462,7 +504,13 @@ async fn delete_job(
         uid: Some(uid.to_owned()),
         ..ObjectMeta::default()
     };
-    apply::delete_object(ctx, &api_resource::<Job>(), &meta, DeleteParams::background()).await
+    apply::delete_object(
+        ctx,
+        &api_resource::<Job>(),
+        &meta,
+        DeleteParams::background(),
+    )
+    .await
 }
 
 async fn close_incident(
@@ -471,7 +519,13 @@ async fn close_incident(
     coordinator: &Arc<Coordinator>,
     (from, to): (&Incident, &Incident),
 ) -> Result<(), ActError> {
-    let Some(held) = resume_lock(coordinator, work, "renew the lock before closing the incident").await? else {
+    let Some(held) = resume_lock(
+        coordinator,
+        work,
+        "renew the lock before closing the incident",
+    )
+    .await?
+    else {
         return Ok(());
     };
     for (ordinal, job) in &work.objects.observation.recovery.jobs {

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::validate::FINALIZER;
 
 /// Removes the finalizer from the Secrets that only this Etcd references. Failures are logged and do not block deletion.
-pub async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
+pub(crate) async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
     let mut own = list_referenced_secrets(etcd);
     if own.is_empty() || ctx.leadership.check().is_err() {
         return;
@@ -82,7 +82,10 @@ fn list_referenced_secrets(etcd: &Etcd) -> BTreeSet<String> {
         backup.tls.as_ref(),
     ];
     let certificates = listeners.into_iter().flatten().flat_map(|tls| {
-        let client = tls.client.as_ref().and_then(|client| client.non_empty_name());
+        let client = tls
+            .client
+            .as_ref()
+            .and_then(|client| client.non_empty_name());
         [tls.ca.non_empty_name(), tls.server.non_empty_name(), client]
     });
     let store = backup

@@ -15,8 +15,8 @@ use reqwest::{Certificate, StatusCode};
 use tracing::{info, warn};
 
 use super::Work;
-use crate::intervals;
 use crate::context::Context;
+use crate::intervals;
 use crate::observe::dial::read_ca;
 use crate::observe::{DialError, Observation, Ordinal, SnapshotRequest};
 
@@ -29,24 +29,17 @@ const MAX_MESSAGE_CHARS: usize = 300;
 /// Errors of a request to a sidecar.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SnapshotError {
+pub(crate) enum SnapshotError {
     /// No pod is ready and has an address.
     #[error("no reachable sidecar: no pod is ready")]
     NoReachableSidecar,
     #[error("failed to read the CA of the sidecar")]
-    Certificates {
-        source: DialError,
-    },
+    Certificates { source: DialError },
     #[error("failed to create the HTTP client for the sidecar")]
-    Prepare {
-        source: reqwest::Error,
-    },
+    Prepare { source: reqwest::Error },
     /// The request failed or timed out.
     #[error("failed to request a snapshot at {url}")]
-    Send {
-        url: String,
-        source: reqwest::Error,
-    },
+    Send { url: String, source: reqwest::Error },
     /// The sidecar returned an HTTP error.
     #[error("sidecar returned {status}: {message}")]
     Refused {
@@ -60,11 +53,18 @@ pub enum SnapshotError {
 pub(super) fn request_snapshot(ctx: &Context, work: Work<'_>) {
     let key = work.desired.key();
     // Recorded before the task starts, so that the next reconcile does not request a second snapshot.
-    ctx.local.set_snapshot_request(&key, SnapshotRequest::Running);
+    ctx.local
+        .set_snapshot_request(&key, SnapshotRequest::Running);
     let (local, client, trigger) = (ctx.local.clone(), ctx.client.clone(), ctx.trigger.clone());
     let (etcd, observed) = (work.etcd.clone(), work.objects.observation.clone());
     ctx.background_tasks.spawn(async move {
-        let outcome = call_sidecar(&client, &etcd, &observed, SidecarRequest::full_snapshot(&etcd)).await;
+        let outcome = call_sidecar(
+            &client,
+            &etcd,
+            &observed,
+            SidecarRequest::full_snapshot(&etcd),
+        )
+        .await;
         let state = match outcome {
             Ok(_) => {
                 info!(cluster = %key, "full snapshot taken before a disruptive change");
@@ -79,7 +79,10 @@ pub(super) fn request_snapshot(ctx: &Context, work: Work<'_>) {
                 let retry_at = Timestamp::now()
                     .checked_add(pause)
                     .unwrap_or(Timestamp::MAX);
-                SnapshotRequest::Failed { reason: reason_text, retry_at }
+                SnapshotRequest::Failed {
+                    reason: reason_text,
+                    retry_at,
+                }
             }
         };
         local.set_snapshot_request(&key, state);
@@ -133,7 +136,11 @@ pub(crate) async fn call_sidecar(
     let mounted = pod.and_then(|pod| pod.listeners.backup_tls.as_ref());
     // A pod does not show the data key of the CA; the spec does, if it references the same Secret.
     let from_spec = etcd.spec.backup.tls.as_ref();
-    let tls = mounted.map(|tls| from_spec.filter(|spec| spec.ca.name == tls.ca.name).unwrap_or(tls));
+    let tls = mounted.map(|tls| {
+        from_spec
+            .filter(|spec| spec.ca.name == tls.ca.name)
+            .unwrap_or(tls)
+    });
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut builder = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -165,7 +172,10 @@ pub(crate) async fn call_sidecar(
         return Ok(serde_json::from_str(&body).unwrap_or_default());
     }
     let body = body.chars().take(MAX_MESSAGE_CHARS).collect();
-    Err(SnapshotError::Refused { status, message: body })
+    Err(SnapshotError::Refused {
+        status,
+        message: body,
+    })
 }
 
 /// The sidecar of the leader if it is reachable, else any: the others forward the request to it.

@@ -14,7 +14,7 @@ use super::annotations::FIELD_MANAGER;
 use super::objects::api_resource;
 use super::{ActError, Work, apply, members, snapshots};
 use crate::context::Context;
-use crate::decide::{MemberRemovalReason, PodDeletionReason, ReconcileStep, PvcDeletionReason};
+use crate::decide::{MemberRemovalReason, PodDeletionReason, PvcDeletionReason, ReconcileStep};
 use crate::observe::Ordinal;
 use crate::quantity::to_quantity;
 use crate::status::describe_step;
@@ -28,11 +28,18 @@ pub(super) fn is_before_apply(step: &ReconcileStep) -> bool {
 pub(super) fn is_repair(step: &ReconcileStep) -> bool {
     match step {
         ReconcileStep::Promote { .. } | ReconcileStep::AddLearner { .. } => true,
-        ReconcileStep::RemoveMember { reason: because, .. } => *because != MemberRemovalReason::ScaleIn,
-        ReconcileStep::DeletePvc { reason: because, .. } => *because != PvcDeletionReason::LeftByScaleIn,
-        ReconcileStep::DeletePod { reason: because, .. } => {
-            !matches!(because, PodDeletionReason::Outdated | PodDeletionReason::OutdatedAndUnhealthy)
-        }
+        ReconcileStep::RemoveMember {
+            reason: because, ..
+        } => *because != MemberRemovalReason::ScaleIn,
+        ReconcileStep::DeletePvc {
+            reason: because, ..
+        } => *because != PvcDeletionReason::LeftByScaleIn,
+        ReconcileStep::DeletePod {
+            reason: because, ..
+        } => !matches!(
+            because,
+            PodDeletionReason::Outdated | PodDeletionReason::OutdatedAndUnhealthy
+        ),
         _ => false,
     }
 }
@@ -45,7 +52,11 @@ pub(super) fn log_step(ctx: &Context, work: Work<'_>, step: &ReconcileStep) {
     }
 }
 
-pub(super) async fn execute_step(ctx: &Context, work: Work<'_>, step: &ReconcileStep) -> Result<(), ActError> {
+pub(super) async fn execute_step(
+    ctx: &Context,
+    work: Work<'_>,
+    step: &ReconcileStep,
+) -> Result<(), ActError> {
     log_step(ctx, work, step);
     match step {
         ReconcileStep::DisableRollingUpdate => stop_rolling(ctx, work).await,
@@ -54,7 +65,9 @@ pub(super) async fn execute_step(ctx: &Context, work: Work<'_>, step: &Reconcile
             Ok(())
         }
         // Scale is part of the applied StatefulSet, Recover is executed by the recovery module, Wait does nothing.
-        ReconcileStep::Scale { .. } | ReconcileStep::Wait { .. } | ReconcileStep::Recover(_) => Ok(()),
+        ReconcileStep::Scale { .. } | ReconcileStep::Wait { .. } | ReconcileStep::Recover(_) => {
+            Ok(())
+        }
         ReconcileStep::DeletePod { ordinal, uid, .. } => delete_pod(ctx, work, *ordinal, uid).await,
         ReconcileStep::DeletePvc {
             ordinal,
@@ -74,7 +87,9 @@ pub(super) async fn execute_step(ctx: &Context, work: Work<'_>, step: &Reconcile
         | ReconcileStep::RemoveMember { .. }
         | ReconcileStep::MoveLeader { .. }
         | ReconcileStep::UpdatePeerUrls { .. } => members::change_membership(ctx, work, step).await,
-        ReconcileStep::ExpandPvcs { ordinals, bytes } => expand_pvcs(ctx, work, ordinals, *bytes).await,
+        ReconcileStep::ExpandPvcs { ordinals, bytes } => {
+            expand_pvcs(ctx, work, ordinals, *bytes).await
+        }
         ReconcileStep::RecreateStatefulSet { uid } => {
             let meta = build_meta(work, Names::new(work.etcd).stateful_set(), uid);
             // Orphan keeps the pods running; the next reconcile creates a StatefulSet that adopts them.
@@ -163,7 +178,8 @@ async fn expand_pvcs(
 ) -> Result<(), ActError> {
     let pvcs =
         Api::<PersistentVolumeClaim>::namespaced(ctx.client.clone(), &work.desired.namespace);
-    let patch = json!({ "spec": { "resources": { "requests": { "storage": to_quantity(bytes) } } } });
+    let patch =
+        json!({ "spec": { "resources": { "requests": { "storage": to_quantity(bytes) } } } });
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()

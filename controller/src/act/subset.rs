@@ -152,6 +152,10 @@ mod tests {
         let other = find_difference(&amounts("0.5", "1025Mi"), &live);
         assert_eq!(other.as_deref(), Some("resources.requests.memory"));
         let note = find_difference(&amounts("500m", "1Gi"), &live);
-        assert_eq!(note.as_deref(), Some("note"), "outside of quantities the spelling matters");
+        assert_eq!(
+            note.as_deref(),
+            Some("note"),
+            "outside of quantities the spelling matters"
+        );
     }
 }

@@ -19,14 +19,14 @@ const EXTRA_MEMBERS: u32 = 16;
 
 /// Progress of a teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Teardown {
+pub(crate) enum Teardown {
     /// Number of objects that still exist.
     InProgress(usize),
     Done,
 }
 
 /// Deletes all objects of the Etcd that still exist.
-pub async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, ActError> {
+pub(crate) async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, ActError> {
     let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
     let mut left = 0;
     for (resource, name) in list_owned_objects(ctx, etcd) {

@@ -22,11 +22,11 @@ use tracing::{info, warn};
 
 use super::annotations::{FIELD_MANAGER, LOCK_HOLDER};
 use super::objects::api_resource;
-use super::recovery::{get_coordinator, create_job, build_job_shape};
+use super::recovery::{build_job_shape, create_job, get_coordinator};
 use super::snapshots::{self, SidecarRequest};
 use super::{ActError, Work, apply, live_hash};
 use crate::context::Context;
-use crate::decide::upkeep::{UpkeepAction, PIN_RENEWAL, PinOwner, count_events_since_full};
+use crate::decide::upkeep::{PIN_RENEWAL, PinOwner, UpkeepAction, count_events_since_full};
 use crate::observe::jobs::job_state;
 use crate::observe::{self, FallbackSnapshot, JobState, ObservedJob};
 use crate::quantity::to_quantity;
@@ -68,19 +68,31 @@ impl BackupReader<'_> {
 }
 
 /// Executes all upkeep actions.
-pub async fn perform_upkeep(ctx: &Context, work: Work<'_>, actions: &[UpkeepAction]) -> Result<(), ActError> {
+pub(crate) async fn perform_upkeep(
+    ctx: &Context,
+    work: Work<'_>,
+    actions: &[UpkeepAction],
+) -> Result<(), ActError> {
     update_metrics(ctx, work);
     for action in actions {
         info!(?action, "executing backup upkeep");
         match action {
-            UpkeepAction::StartCompaction { from_revision: from } => start_compaction(ctx, work, *from).await?,
+            UpkeepAction::StartCompaction {
+                from_revision: from,
+            } => start_compaction(ctx, work, *from).await?,
             UpkeepAction::RequestFullSnapshot => request_fallback_snapshot(ctx, work),
-            UpkeepAction::DeleteCompactionJob { uid, snapshot_revision: wrote } => {
+            UpkeepAction::DeleteCompactionJob {
+                uid,
+                snapshot_revision: wrote,
+            } => {
                 finish_compaction(ctx, work, uid, *wrote).await?;
             }
             UpkeepAction::StartDrill { to_revision: to } => start_drill(ctx, work, *to).await?,
             UpkeepAction::DeleteDrillJob { uid } => finish_drill(ctx, work, uid).await?,
-            UpkeepAction::RenewPin { owner: pin_owner, from_revision: from } => {
+            UpkeepAction::RenewPin {
+                owner: pin_owner,
+                from_revision: from,
+            } => {
                 create_pin(ctx, work.etcd, BackupReader::Upkeep(*pin_owner), *from).await?;
             }
         }
@@ -105,14 +117,29 @@ fn update_metrics(ctx: &Context, work: Work<'_>) {
 }
 
 /// Pins the backup from revision `from` and creates the compaction Job, unless it exists.
-pub async fn start_compaction(ctx: &Context, work: Work<'_>, from: i64) -> Result<(), ActError> {
+pub(crate) async fn start_compaction(
+    ctx: &Context,
+    work: Work<'_>,
+    from: i64,
+) -> Result<(), ActError> {
     // The pin comes first: retention could delete the deltas before the Job reads them.
-    create_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Compaction), from).await?;
+    create_pin(
+        ctx,
+        work.etcd,
+        BackupReader::Upkeep(PinOwner::Compaction),
+        from,
+    )
+    .await?;
     let compaction = CompactionJob {
         deadline: Some(ctx.policy.upkeep.job_deadline),
         scratch_size: compute_scratch_size(work),
     };
-    let job = jobs::render_compaction_job(work.etcd, &ctx.settings, &build_job_shape(work), &compaction);
+    let job = jobs::render_compaction_job(
+        work.etcd,
+        &ctx.settings,
+        &build_job_shape(work),
+        &compaction,
+    );
     let job = job.map_err(|source| ActError::Render { source })?;
     create_job(ctx, &work.desired.namespace, &job).await
 }
@@ -148,7 +175,9 @@ fn find_newest_revision(work: Work<'_>) -> Option<i64> {
 }
 
 /// Size of the scratch volume for the largest member database; `None` (no limit) when no size is known.
-fn compute_scratch_size(work: Work<'_>) -> Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
+fn compute_scratch_size(
+    work: Work<'_>,
+) -> Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
     let members = work.etcd.status.as_ref()?.members.as_ref()?;
     let largest = members
         .iter()
@@ -192,7 +221,10 @@ pub(crate) async fn renew_pin(
 ) -> Result<(), ActError> {
     let observed = observe::upkeep::observe_upkeep(&ctx.stores, etcd);
     let is_recent = observed.pins.get(&reader.pin_name()).is_some_and(|pin| {
-        Timestamp::now().duration_since(pin.renewed_at).unsigned_abs() < PIN_RENEWAL
+        Timestamp::now()
+            .duration_since(pin.renewed_at)
+            .unsigned_abs()
+            < PIN_RENEWAL
     });
     if is_recent {
         return Ok(());
@@ -203,7 +235,13 @@ pub(crate) async fn renew_pin(
 /// Removes a pin. A failure is logged only, because the pin expires.
 pub(crate) async fn remove_pin(ctx: &Context, etcd: &Etcd, reader: BackupReader<'_>) {
     let coordinator = get_coordinator(ctx, etcd);
-    let removed = async { coordinator.create_pin(&build_pin_request(reader)).await?.remove().await };
+    let removed = async {
+        coordinator
+            .create_pin(&build_pin_request(reader))
+            .await?
+            .remove()
+            .await
+    };
     if let Err(error) = removed.await {
         warn!(error = %ErrorChain(&error), pin = reader.pin_name(), "failed to remove pin; it will expire");
     }
@@ -255,18 +293,33 @@ fn compute_duration(job: &ObservedJob) -> Option<std::time::Duration> {
     Some(ended.duration_since(created).unsigned_abs())
 }
 
-async fn delete_job(ctx: &Context, work: Work<'_>, name: String, uid: &str) -> Result<(), ActError> {
+async fn delete_job(
+    ctx: &Context,
+    work: Work<'_>,
+    name: String,
+    uid: &str,
+) -> Result<(), ActError> {
     let meta = ObjectMeta {
         name: Some(name),
         namespace: Some(work.desired.namespace.clone()),
         uid: Some(uid.to_owned()),
         ..ObjectMeta::default()
     };
-    apply::delete_object(ctx, &api_resource::<Job>(), &meta, DeleteParams::background()).await
+    apply::delete_object(
+        ctx,
+        &api_resource::<Job>(),
+        &meta,
+        DeleteParams::background(),
+    )
+    .await
 }
 
 /// Publishes the snapshot of a compaction Job in the full snapshot Lease. The Job has no access to the API server.
-async fn publish_full_snapshot(ctx: &Context, work: Work<'_>, revision: i64) -> Result<(), ActError> {
+async fn publish_full_snapshot(
+    ctx: &Context,
+    work: Work<'_>,
+    revision: i64,
+) -> Result<(), ActError> {
     let name = Names::new(work.etcd).full_snapshot_lease();
     let failed = |source| ActError::Patch {
         kind: "Lease".to_owned(),
@@ -323,7 +376,13 @@ fn request_fallback_snapshot(ctx: &Context, work: Work<'_>) {
     let (etcd, observed) = (work.etcd.clone(), work.objects.observation.clone());
     let metrics = ctx.metrics.clone();
     ctx.background_tasks.spawn(async move {
-        let outcome = snapshots::call_sidecar(&client, &etcd, &observed, SidecarRequest::full_snapshot(&etcd)).await;
+        let outcome = snapshots::call_sidecar(
+            &client,
+            &etcd,
+            &observed,
+            SidecarRequest::full_snapshot(&etcd),
+        )
+        .await;
         metrics.record_fallback_snapshot(&key, outcome.is_ok());
         let state = match outcome {
             Ok(response) => {

@@ -10,7 +10,7 @@ use rand::Rng;
 use tokio::time::Instant;
 
 const INITIAL_DELAY: Duration = Duration::from_millis(400);
-pub const MAX_DELAY: Duration = Duration::from_secs(4);
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(4);
 
 /// An error this long after the last delay starts the backoff anew. Longer than the API server's request timeout.
 const RESET_AFTER: Duration = Duration::from_secs(90);
@@ -18,7 +18,7 @@ const RESET_AFTER: Duration = Duration::from_secs(90);
 /// Delays that double up to the maximum, each with random jitter. Only time resets them: kube's watcher emits an event
 /// before each list request, so an event does not prove that the API server responds.
 #[derive(Debug)]
-pub struct WatchBackoff {
+pub(crate) struct WatchBackoff {
     next_delay: Duration,
     /// Latest end of the last delay.
     last_delay_end: Option<Instant>,
@@ -72,10 +72,7 @@ mod tests {
         watch.take(2 * 20).for_each(async |_| {}).await;
         let pauses = begun.elapsed();
         assert!(pauses >= MAX_DELAY / 2 * 15, "{pauses:?}");
-        assert!(
-            pauses <= MAX_DELAY * 19,
-            "{pauses:?}: retries are too rare"
-        );
+        assert!(pauses <= MAX_DELAY * 19, "{pauses:?}: retries are too rare");
     }
 
     #[tokio::test(start_paused = true)]

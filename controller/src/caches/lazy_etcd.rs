@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// An Etcd that is parsed late: one that cannot be parsed fails its own reconcile, and not the watch of all others.
 #[derive(Clone)]
-pub struct LazyEtcd {
+pub(crate) struct LazyEtcd {
     /// Only name, namespace, uid and resourceVersion.
     meta: ObjectMeta,
     json: Box<[u8]>,
@@ -25,7 +25,7 @@ impl fmt::Debug for LazyEtcd {
 }
 
 impl LazyEtcd {
-    pub fn parse(&self) -> Result<Etcd, serde_json::Error> {
+    pub(crate) fn parse(&self) -> Result<Etcd, serde_json::Error> {
         serde_json::from_slice(&self.json)
     }
 }

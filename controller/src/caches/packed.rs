@@ -22,14 +22,14 @@ pub(crate) const JOB_UID_LABEL: &str = "controller-uid";
 /// The same by name, which also finds pods whose Job was deleted.
 pub(crate) const JOB_NAME_LABEL: &str = "job-name";
 
-pub struct Packed<K> {
+pub(crate) struct Packed<K> {
     /// Only name, namespace and indexed labels.
     meta: ObjectMeta,
     json: Box<[u8]>,
     kind: PhantomData<fn() -> K>,
 }
 
-pub type PackedStore<K> = Store<Packed<K>>;
+pub(crate) type PackedStore<K> = Store<Packed<K>>;
 
 impl<K: Resource + Serialize> Packed<K> {
     pub(super) fn new(object: &K) -> Self {
@@ -44,7 +44,8 @@ impl<K: Resource + Serialize> Packed<K> {
                 .filter(|all: &std::collections::BTreeMap<_, _>| !all.is_empty()),
             ..ObjectMeta::default()
         };
-        let text = serde_json::to_vec(object).expect("an object that was deserialized from JSON serializes");
+        let text = serde_json::to_vec(object)
+            .expect("an object that was deserialized from JSON serializes");
         Self {
             meta,
             json: text.into_boxed_slice(),

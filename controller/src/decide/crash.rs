@@ -15,7 +15,9 @@ const CRASH_LIMIT: u32 = 5;
 const MIN_POD_AGE: Duration = Duration::from_mins(10);
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
-    world.ordinals().find_map(|ordinal| restart_crashing_pod(world, ordinal))
+    world
+        .ordinals()
+        .find_map(|ordinal| restart_crashing_pod(world, ordinal))
 }
 
 fn restart_crashing_pod(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {
@@ -23,9 +25,11 @@ fn restart_crashing_pod(world: &World<'_>, ordinal: Ordinal) -> Option<Reconcile
     let age = world.now.duration_since(pod.created_at?).unsigned_abs();
     let is_crash_looping = pod.crash_count >= CRASH_LIMIT && age >= MIN_POD_AGE;
     // A container restart does not run init containers again, so the whole pod is deleted.
-    (is_crash_looping && !pod.is_deleting && !world.is_responsive(ordinal)).then(|| ReconcileStep::DeletePod {
-        ordinal,
-        uid: pod.uid.clone(),
-        reason: PodDeletionReason::CrashLooping,
+    (is_crash_looping && !pod.is_deleting && !world.is_responsive(ordinal)).then(|| {
+        ReconcileStep::DeletePod {
+            ordinal,
+            uid: pod.uid.clone(),
+            reason: PodDeletionReason::CrashLooping,
+        }
     })
 }

@@ -1,13 +1,23 @@
 //! Computes the state of the managed objects to apply in this reconcile.
 
-use super::{HeldFields, BootstrapPhase, SpecRefusal, Runtime, EffectiveSpec, ReconcileStep, World, recovery, tls, upgrade, volume};
+use super::{
+    BootstrapPhase, EffectiveSpec, HeldFields, ReconcileStep, Runtime, SpecRefusal, World,
+    recovery, tls, upgrade, volume,
+};
 use crate::observe::Ordinal;
 
 /// The effective spec for a step. Scaling happens by applying it.
-pub(super) fn compute(world: &World<'_>, step: Option<&ReconcileStep>, refusals: &mut Vec<SpecRefusal>) -> EffectiveSpec {
+pub(super) fn compute(
+    world: &World<'_>,
+    step: Option<&ReconcileStep>,
+    refusals: &mut Vec<SpecRefusal>,
+) -> EffectiveSpec {
     let replicas = match (step, world.stateful_set()) {
         (
-            Some(ReconcileStep::Scale { to, .. } | ReconcileStep::Recover(recovery::RecoveryStep::Scale { to, .. })),
+            Some(
+                ReconcileStep::Scale { to, .. }
+                | ReconcileStep::Recover(recovery::RecoveryStep::Scale { to, .. }),
+            ),
             _,
         ) => *to,
         // A recreated StatefulSet must not start pods beside a restore Job.

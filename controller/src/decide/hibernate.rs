@@ -15,7 +15,8 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
         }),
         (_, 0) => {
             // A stopped cluster cannot take a snapshot.
-            snapshot::require_snapshot(world, DisruptiveChange::Hibernation).or(Some(ReconcileStep::Scale { from, to: 0 }))
+            snapshot::require_snapshot(world, DisruptiveChange::Hibernation)
+                .or(Some(ReconcileStep::Scale { from, to: 0 }))
         }
         _ => None,
     }

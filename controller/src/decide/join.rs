@@ -2,7 +2,7 @@
 //! allows one learner by default.
 
 use super::{Blocker, PodDeletionReason, ReconcileStep, World, is_spec_accepted};
-use crate::observe::{InitFinding, Ordinal, ObservedEtcdMember, UpdateStrategy};
+use crate::observe::{InitFinding, ObservedEtcdMember, Ordinal, UpdateStrategy};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     world.members()?;
@@ -33,7 +33,11 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
 }
 
 /// Promotes the existing learner or waits for it; `None` when scale-in removes it.
-fn promote_or_wait(world: &World<'_>, learner: &ObservedEtcdMember, limit: u32) -> Option<ReconcileStep> {
+fn promote_or_wait(
+    world: &World<'_>,
+    learner: &ObservedEtcdMember,
+    limit: u32,
+) -> Option<ReconcileStep> {
     let Some(ordinal) = learner.ordinal else {
         // The member belongs to another system; only its owner may promote or remove it.
         return Some(ReconcileStep::Wait {
@@ -60,7 +64,9 @@ fn replace_outdated_pod(world: &World<'_>, ordinal: Ordinal) -> Option<Reconcile
     let set = world.stateful_set().filter(|set| set.is_observed)?;
     let pod = world.pod(ordinal).filter(|pod| !pod.is_deleting)?;
     let is_outdated = set.update_revision.is_some() && pod.revision != set.update_revision;
-    let is_replaceable = is_outdated && set.update_strategy == UpdateStrategy::OnDelete && !world.is_responsive(ordinal);
+    let is_replaceable = is_outdated
+        && set.update_strategy == UpdateStrategy::OnDelete
+        && !world.is_responsive(ordinal);
     is_replaceable.then(|| ReconcileStep::DeletePod {
         ordinal,
         uid: pod.uid.clone(),

@@ -14,20 +14,20 @@
 
 mod adopt;
 mod crash;
+mod effective_spec;
 mod hibernate;
 mod join;
 mod peers;
 mod plan;
-pub mod recovery;
+pub(crate) mod recovery;
 mod replace;
 mod rollout;
 mod scale;
-mod effective_spec;
 mod snapshot;
 mod stranded_pods;
 mod tls;
-pub mod upgrade;
-pub mod upkeep;
+pub(crate) mod upgrade;
+pub(crate) mod upkeep;
 mod volume;
 mod world;
 
@@ -40,24 +40,25 @@ use crate::intervals;
 use crate::observe::Ordinal;
 use crate::validate::DriftPolicy;
 
-pub use plan::{
-    Blocker, DisruptiveChange, HeldFields, BootstrapPhase, ReconcilePlan, SpecRefusal, MemberRemovalReason, PodDeletionReason, Runtime, EffectiveSpec, ReconcileStep,
-    UpgradeRule, PvcDeletionReason,
+pub(crate) use plan::{
+    Blocker, BootstrapPhase, DisruptiveChange, EffectiveSpec, HeldFields, MemberRemovalReason,
+    PodDeletionReason, PvcDeletionReason, ReconcilePlan, ReconcileStep, Runtime, SpecRefusal,
+    UpgradeRule,
 };
-pub use world::{LastKnown, World, quorum};
+pub(crate) use world::{LastKnown, World, quorum};
 
 /// Settings of the controller that apply to every Etcd.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReconcilePolicy {
+pub(crate) struct ReconcilePolicy {
     /// Whether a changed spec is reconciled without the reconcile annotation.
-    pub auto_reconcile: bool,
+    pub(crate) auto_reconcile: bool,
     /// Maximum age of a full snapshot that counts as taken before a change.
-    pub max_snapshot_age: Duration,
+    pub(crate) max_snapshot_age: Duration,
     /// Age of a pod from which its missing PVC counts as lost.
-    pub volume_timeout: Duration,
+    pub(crate) volume_timeout: Duration,
     /// Time a quorum loss must last before it counts as confirmed.
-    pub quorum_loss_timeout: Duration,
-    pub upkeep: upkeep::UpkeepPolicy,
+    pub(crate) quorum_loss_timeout: Duration,
+    pub(crate) upkeep: upkeep::UpkeepPolicy,
 }
 
 impl Default for ReconcilePolicy {
@@ -112,7 +113,7 @@ enum RunCondition {
 }
 
 /// Returns the plan for the observed state.
-pub fn decide(world: &World<'_>) -> ReconcilePlan {
+pub(crate) fn decide(world: &World<'_>) -> ReconcilePlan {
     let mut refusals = Vec::new();
     if world.desired.has_external_members {
         return idle_plan(vec![SpecRefusal::ExternalMembers]);
@@ -123,7 +124,12 @@ pub fn decide(world: &World<'_>) -> ReconcilePlan {
     if let Some(replicas) = world.desired.invalid_replicas {
         return idle_plan(vec![SpecRefusal::InvalidReplicas { replicas }]);
     }
-    if world.observed.stateful_set.as_ref().is_some_and(|set| set.is_deleting) {
+    if world
+        .observed
+        .stateful_set
+        .as_ref()
+        .is_some_and(|set| set.is_deleting)
+    {
         // Objects applied now would be lost with the old StatefulSet; a new one can be created only after it.
         return waiting_plan(Blocker::StatefulSetTerminating);
     }
@@ -195,7 +201,7 @@ fn wait_for_ready_pods(world: &World<'_>) -> Option<ReconcileStep> {
 }
 
 /// Whether the spec may be applied: automatic reconcile, a reconcile request, a new Etcd, or a generation applied before.
-pub fn is_spec_accepted(world: &World<'_>) -> bool {
+pub(crate) fn is_spec_accepted(world: &World<'_>) -> bool {
     let observed = world.last_known.observed_generation;
     world.policy.auto_reconcile
         || world.desired.requests.reconcile
@@ -230,7 +236,7 @@ fn requeue_after(step: Option<&ReconcileStep>) -> Duration {
 
 /// Whether the decision needs the member list from etcd. A converged cluster is recognised from Kubernetes objects alone, so
 /// that a thousand idle clusters open no connection.
-pub fn should_query_members(world: &World<'_>) -> bool {
+pub(crate) fn should_query_members(world: &World<'_>) -> bool {
     let Some(set) = world.stateful_set() else {
         return world.observed.pods.values().any(|pod| pod.is_ready);
     };

@@ -12,7 +12,11 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
         let pod = world.pod(ordinal)?;
         // An outdated pod still listens on the old URLs.
         let is_updated = pod.revision.is_some() && pod.revision == set.update_revision;
-        if !is_updated || !set.is_observed || !world.is_member_healthy(ordinal) || has_expected_peer_urls(world, ordinal)? {
+        if !is_updated
+            || !set.is_observed
+            || !world.is_member_healthy(ordinal)
+            || has_expected_peer_urls(world, ordinal)?
+        {
             return None;
         }
         let member = world.member(ordinal)?;
@@ -31,6 +35,8 @@ pub(super) fn has_expected_peer_urls(world: &World<'_>, ordinal: Ordinal) -> Opt
         .iter()
         .map(String::as_str)
         .collect();
-    let expected = world.desired.peer_urls(ordinal, world.stateful_set()?.peer_tls_stage);
+    let expected = world
+        .desired
+        .peer_urls(ordinal, world.stateful_set()?.peer_tls_stage);
     Some(listed == expected.iter().map(String::as_str).collect())
 }

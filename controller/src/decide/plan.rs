@@ -12,21 +12,21 @@ use crate::observe::{Ordinal, PeerTlsStage};
 
 /// The result of one decision.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReconcilePlan {
+pub(crate) struct ReconcilePlan {
     /// State to apply to the managed objects; `None` leaves the objects unchanged.
-    pub effective_spec: Option<EffectiveSpec>,
+    pub(crate) effective_spec: Option<EffectiveSpec>,
     /// The single action besides applying objects, or what blocks the next one.
-    pub step: Option<ReconcileStep>,
+    pub(crate) step: Option<ReconcileStep>,
     /// Spec fields that are not applied, with the reason.
-    pub refusals: Vec<SpecRefusal>,
+    pub(crate) refusals: Vec<SpecRefusal>,
     /// Time until the next reconcile when no event arrives earlier.
-    pub requeue_after: Duration,
+    pub(crate) requeue_after: Duration,
 }
 
 impl ReconcilePlan {
     /// The same plan with its step replaced by a wait: executing the step started work that must finish first.
     #[must_use]
-    pub fn into_waiting(self, on: Blocker) -> Self {
+    pub(crate) fn into_waiting(self, on: Blocker) -> Self {
         Self {
             step: Some(ReconcileStep::Wait { blocker: on }),
             requeue_after: intervals::AFTER_STEP,
@@ -35,27 +35,27 @@ impl ReconcilePlan {
     }
 
     /// Whether the observed state equals the desired state: no step, no wait, no refusal.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.step.is_none() && self.refusals.is_empty()
     }
 }
 
 /// The state to apply now: an intermediate state on the way from the observed state to the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EffectiveSpec {
+pub(crate) struct EffectiveSpec {
     /// `spec.replicas` of the StatefulSet.
-    pub replicas: u32,
+    pub(crate) replicas: u32,
     /// Number of members of the cluster. A hibernated cluster wakes up with this number.
-    pub cluster_size: u32,
-    pub phase: BootstrapPhase,
-    pub peer_tls_stage: PeerTlsStage,
-    pub runtime: Runtime,
-    pub held_fields: HeldFields,
+    pub(crate) cluster_size: u32,
+    pub(crate) phase: BootstrapPhase,
+    pub(crate) peer_tls_stage: PeerTlsStage,
+    pub(crate) runtime: Runtime,
+    pub(crate) held_fields: HeldFields,
 }
 
 /// Which `initial-cluster-state` members start with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BootstrapPhase {
+pub(crate) enum BootstrapPhase {
     /// No member was ever registered: all members create the cluster together (`new`).
     Bootstrapping,
     /// The cluster exists: a new pod joins it (`existing`).
@@ -64,7 +64,7 @@ pub enum BootstrapPhase {
 
 /// Whether this controller runs etcd pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runtime {
+pub(crate) enum Runtime {
     On,
     /// Another system runs etcd: only the configuration and a StatefulSet without pods are created.
     Off,
@@ -72,28 +72,23 @@ pub enum Runtime {
 
 /// Values rendered as observed instead of as in the spec, because the change is not allowed yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldFields {
+pub(crate) struct HeldFields {
     /// Holds every object. Objects of etcd-druid depend on each other, so a partial change breaks the pods.
-    pub all_objects: bool,
-    pub etcd_image: Option<String>,
+    pub(crate) all_objects: bool,
+    pub(crate) etcd_image: Option<String>,
     /// Storage request of the PVC template, in bytes.
-    pub storage_bytes: Option<u64>,
+    pub(crate) storage_bytes: Option<u64>,
 }
 
 /// An action besides applying objects. A reconcile executes at most one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ReconcileStep {
+pub(crate) enum ReconcileStep {
     /// Sets the update strategy of a StatefulSet made by etcd-druid to `OnDelete`.
     DisableRollingUpdate,
     /// Requests a full snapshot from the leader's sidecar and returns without waiting for it.
-    Snapshot {
-        before: DisruptiveChange,
-    },
+    Snapshot { before: DisruptiveChange },
     /// Changes the number of pods. Applying the effective spec does it.
-    Scale {
-        from: u32,
-        to: u32,
-    },
+    Scale { from: u32, to: u32 },
     /// Deletes a pod; the StatefulSet recreates it from the current template.
     DeletePod {
         ordinal: Ordinal,
@@ -109,14 +104,9 @@ pub enum ReconcileStep {
         reason: PvcDeletionReason,
     },
     /// Adds a member as a learner.
-    AddLearner {
-        ordinal: Ordinal,
-    },
+    AddLearner { ordinal: Ordinal },
     /// Promotes a learner to a voting member.
-    Promote {
-        member: MemberId,
-        ordinal: Ordinal,
-    },
+    Promote { member: MemberId, ordinal: Ordinal },
     /// Removes a member from the etcd cluster.
     RemoveMember {
         member: MemberId,
@@ -124,35 +114,22 @@ pub enum ReconcileStep {
         reason: MemberRemovalReason,
     },
     /// Transfers leadership.
-    MoveLeader {
-        from: MemberId,
-        to: MemberId,
-    },
+    MoveLeader { from: MemberId, to: MemberId },
     /// Updates the peer URLs of a member in the member list.
-    UpdatePeerUrls {
-        member: MemberId,
-        ordinal: Ordinal,
-    },
+    UpdatePeerUrls { member: MemberId, ordinal: Ordinal },
     /// Raises the storage request of PVCs.
-    ExpandPvcs {
-        ordinals: Vec<Ordinal>,
-        bytes: u64,
-    },
+    ExpandPvcs { ordinals: Vec<Ordinal>, bytes: u64 },
     /// Deletes the StatefulSet with orphan propagation, so that it is recreated with a changed immutable field.
-    RecreateStatefulSet {
-        uid: String,
-    },
+    RecreateStatefulSet { uid: String },
     /// One step of restoring lost data.
     Recover(super::recovery::RecoveryStep),
     /// No action; the blocker must disappear first.
-    Wait {
-        blocker: Blocker,
-    },
+    Wait { blocker: Blocker },
 }
 
 impl ReconcileStep {
     /// Label value for metrics and Events, from a closed list.
-    pub fn label(&self) -> &'static str {
+    pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::DisableRollingUpdate => "StopRolling",
             Self::Snapshot { .. } => "Snapshot",
@@ -172,7 +149,7 @@ impl ReconcileStep {
     }
 
     /// Every label value.
-    pub const LABELS: [&'static str; 14] = [
+    pub(crate) const LABELS: [&'static str; 14] = [
         "StopRolling",
         "Snapshot",
         "Resize",
@@ -190,7 +167,7 @@ impl ReconcileStep {
     ];
 
     /// What the step waits for; `None` for an action.
-    pub fn blocker(&self) -> Option<&Blocker> {
+    pub(crate) fn blocker(&self) -> Option<&Blocker> {
         match self {
             Self::Wait { blocker: on } => Some(on),
             Self::Recover(super::recovery::RecoveryStep::RenewLock(on)) => Some(on),
@@ -199,14 +176,14 @@ impl ReconcileStep {
     }
 
     /// Whether the step acts rather than waits.
-    pub fn is_action(&self) -> bool {
+    pub(crate) fn is_action(&self) -> bool {
         self.blocker().is_none()
     }
 }
 
 /// A change that a full snapshot precedes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DisruptiveChange {
+pub(crate) enum DisruptiveChange {
     /// All pods are stopped.
     Hibernation,
     /// The etcd image changes.
@@ -217,7 +194,7 @@ pub enum DisruptiveChange {
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodDeletionReason {
+pub(crate) enum PodDeletionReason {
     /// Not from the current template, and not serving: replaced first.
     OutdatedAndUnhealthy,
     /// Not from the current template.
@@ -232,7 +209,7 @@ pub enum PodDeletionReason {
 
 /// Why a PVC is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PvcDeletionReason {
+pub(crate) enum PvcDeletionReason {
     /// The init check found the data directory corrupt.
     Corrupt,
     /// The data belongs to a removed member or to another cluster.
@@ -245,7 +222,7 @@ pub enum PvcDeletionReason {
 
 /// Why a member is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemberRemovalReason {
+pub(crate) enum MemberRemovalReason {
     /// The spec requests fewer members.
     ScaleIn,
     /// The data is lost; the member rejoins as a learner.
@@ -254,33 +231,21 @@ pub enum MemberRemovalReason {
 
 /// What a reconcile waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blocker {
+pub(crate) enum Blocker {
     /// The StatefulSet controller has not observed the latest generation.
     StatefulSetUnobserved,
     /// A pod is absent or terminating.
-    PodMissing {
-        ordinal: Ordinal,
-    },
+    PodMissing { ordinal: Ordinal },
     /// A member on the current template is unhealthy: the template may be bad.
-    UpdatedMemberUnhealthy {
-        ordinal: Ordinal,
-    },
+    UpdatedMemberUnhealthy { ordinal: Ordinal },
     /// A member is unhealthy; disrupting another one could break quorum.
-    MemberUnhealthy {
-        ordinal: Ordinal,
-    },
+    MemberUnhealthy { ordinal: Ordinal },
     /// A member without a pod of this Etcd is unhealthy.
-    ForeignMemberUnhealthy {
-        member: MemberId,
-    },
+    ForeignMemberUnhealthy { member: MemberId },
     /// A learner is catching up.
-    LearnerLagging {
-        ordinal: Ordinal,
-    },
+    LearnerLagging { ordinal: Ordinal },
     /// A learner without a pod of this Etcd exists. etcd allows one learner by default.
-    ForeignLearner {
-        member: MemberId,
-    },
+    ForeignLearner { member: MemberId },
     /// No quorum of members answers.
     NoQuorum,
     /// Removing the member would break quorum: `healthy` of `voters` remaining voters are healthy.
@@ -290,9 +255,7 @@ pub enum Blocker {
         voters: usize,
     },
     /// The requested snapshot is running.
-    SnapshotRunning {
-        before: DisruptiveChange,
-    },
+    SnapshotRunning { before: DisruptiveChange },
     /// The requested snapshot failed, which blocks the change.
     SnapshotFailed {
         before: DisruptiveChange,
@@ -300,9 +263,7 @@ pub enum Blocker {
         retry_at: Timestamp,
     },
     /// A PVC is terminating.
-    PvcTerminating {
-        ordinal: Ordinal,
-    },
+    PvcTerminating { ordinal: Ordinal },
     /// The StatefulSet is terminating.
     StatefulSetTerminating,
     /// The requested etcd version is not a valid upgrade of the one etcd-druid runs.
@@ -315,20 +276,16 @@ pub enum Blocker {
 
 /// A spec change that is not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SpecRefusal {
+pub(crate) enum SpecRefusal {
     /// `spec.replicas` is out of range.
-    InvalidReplicas {
-        replicas: i32,
-    },
+    InvalidReplicas { replicas: i32 },
     /// The requested volume size is smaller than the current one. Kubernetes cannot shrink volumes.
     VolumeShrink {
         current_bytes: u64,
         requested_bytes: u64,
     },
     /// The API server rejected the expansion of a PVC.
-    VolumeExpansion {
-        reason: String,
-    },
+    VolumeExpansion { reason: String },
     /// The upgrade from the running version is not supported.
     Upgrade {
         from: String,
@@ -338,9 +295,7 @@ pub enum SpecRefusal {
     /// Another system runs the members.
     ExternalMembers,
     /// The spec change is pending: the reconcile annotation is missing and automatic reconcile is off.
-    ReconcileNotRequested {
-        generation: i64,
-    },
+    ReconcileNotRequested { generation: i64 },
     /// An annotation suspends reconciliation.
     Suspended,
     /// A user scaled the StatefulSet to zero, and an annotation disables component protection.
@@ -349,7 +304,7 @@ pub enum SpecRefusal {
 
 /// The version rule that a refused upgrade breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpgradeRule {
+pub(crate) enum UpgradeRule {
     /// etcd supports upgrades by one minor version only.
     OneMinor,
     /// 3.6 requires 3.5.26 or later first.

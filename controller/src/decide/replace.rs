@@ -8,12 +8,17 @@
 use mainstay_coordination::incident::RecoveryStage;
 
 use super::recovery::is_alive_since;
-use super::{Blocker, MemberRemovalReason, PodDeletionReason, ReconcileStep, PvcDeletionReason, World, is_spec_accepted, quorum};
-use crate::observe::{InitFinding, Ordinal, ObservedPvc, ObservedEtcdMember, ObservedPod};
+use super::{
+    Blocker, MemberRemovalReason, PodDeletionReason, PvcDeletionReason, ReconcileStep, World,
+    is_spec_accepted, quorum,
+};
+use crate::observe::{InitFinding, ObservedEtcdMember, ObservedPod, ObservedPvc, Ordinal};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     world.members()?;
-    world.ordinals().find_map(|ordinal| plan_for_member(world, ordinal))
+    world
+        .ordinals()
+        .find_map(|ordinal| plan_for_member(world, ordinal))
 }
 
 fn plan_for_member(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {
@@ -22,8 +27,8 @@ fn plan_for_member(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep>
         return None;
     }
     let pvc = world.observed.pvcs.get(&ordinal);
-    let is_volume_gone = pvc.is_none_or(|pvc| pvc.is_lost || pvc.is_deleting)
-        && is_volume_timeout_over(world, pod);
+    let is_volume_gone =
+        pvc.is_none_or(|pvc| pvc.is_lost || pvc.is_deleting) && is_volume_timeout_over(world, pod);
     let is_lost = pod.finding.is_some_and(InitFinding::is_data_loss) || is_volume_gone;
     // Scale-in removes higher ordinals, so repairing them is wasted work.
     let stays = !is_spec_accepted(world) || ordinal.0 < world.desired.replicas;
@@ -51,7 +56,8 @@ fn is_member_removed(world: &World<'_>, ordinal: Ordinal) -> bool {
     let lease = world.observed.leases.get(&ordinal);
     let holder = lease.and_then(|lease| lease.holder.as_ref());
     let list = world.members().map(|members| &members.list);
-    holder.zip(list)
+    holder
+        .zip(list)
         .is_some_and(|(holder, list)| list.iter().all(|member| member.id != holder.member_id))
 }
 
@@ -81,10 +87,14 @@ fn renew_pod_or_pvc(
         // The StatefulSet controller creates a PVC only together with a pod.
         _ if is_volume_gone => Some(delete_pod(PodDeletionReason::VolumeLost)),
         Some(pvc) if !pvc.is_deleting => match pod.finding? {
-            InitFinding::Corrupt | InitFinding::Foreign if !is_data_expendable(world, ordinal) => None,
+            InitFinding::Corrupt | InitFinding::Foreign if !is_data_expendable(world, ordinal) => {
+                None
+            }
             InitFinding::Corrupt => Some(delete_pvc(pvc, PvcDeletionReason::Corrupt)),
             InitFinding::Foreign => Some(delete_pvc(pvc, PvcDeletionReason::Foreign)),
-            InitFinding::CanStart if is_member_removed(world, ordinal) => Some(delete_pod(PodDeletionReason::MemberRemoved)),
+            InitFinding::CanStart if is_member_removed(world, ordinal) => {
+                Some(delete_pod(PodDeletionReason::MemberRemoved))
+            }
             InitFinding::CanStart
             | InitFinding::WaitingToJoin
             | InitFinding::NeedsRestore
@@ -100,18 +110,25 @@ fn renew_pod_or_pvc(
 /// quorum of the cluster, are healthy.
 fn is_data_expendable(world: &World<'_>, ordinal: Ordinal) -> bool {
     let finished = world.observed.recovery.finished_incident();
-    let finished = finished.filter(|finished| finished.stage == RecoveryStage::Closed && ordinal.0 < finished.size);
+    let finished = finished
+        .filter(|finished| finished.stage == RecoveryStage::Closed && ordinal.0 < finished.size);
     let lease = world.observed.leases.get(&ordinal);
     if finished.is_none_or(|finished| lease.is_some_and(|lease| is_alive_since(lease, finished))) {
         return true; // written after the recovery, so the other members have it
     }
     let all = world.ordinals().count();
     let others = world.ordinals().filter(|other| *other != ordinal);
-    let healthy_members = others.filter(|other| world.is_member_healthy(*other)).count();
+    let healthy_members = others
+        .filter(|other| world.is_member_healthy(*other))
+        .count();
     healthy_members + 1 >= all || healthy_members >= quorum(all)
 }
 
-fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep {
+fn remove_or_wait(
+    world: &World<'_>,
+    ordinal: Ordinal,
+    member: &ObservedEtcdMember,
+) -> ReconcileStep {
     let (healthy_voters, voters) = world.count_voters_without(member);
     // A learner has no vote: removing it cannot break quorum.
     if !member.is_learner && (healthy_voters < quorum(voters) || !world.has_quorum()) {
@@ -132,6 +149,8 @@ fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMemb
 
 /// Whether the pod is old enough for a missing PVC to count as lost. The watch may deliver a new PVC after its pod.
 fn is_volume_timeout_over(world: &World<'_>, pod: &ObservedPod) -> bool {
-    let waited = pod.created_at.map(|created| world.now.duration_since(created));
+    let waited = pod
+        .created_at
+        .map(|created| world.now.duration_since(created));
     waited.is_some_and(|waited| waited.unsigned_abs() >= world.policy.volume_timeout)
 }

@@ -7,7 +7,7 @@
 //! so a bad template stops at the first pod. Clusters of one or two members are unavailable during the restart of a member.
 
 use super::{Blocker, DisruptiveChange, PodDeletionReason, ReconcileStep, World, snapshot};
-use crate::observe::{Ordinal, ObservedEtcdMember, ObservedPod, UpdateStrategy};
+use crate::observe::{ObservedEtcdMember, ObservedPod, Ordinal, UpdateStrategy};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set()?;
@@ -34,10 +34,14 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
         return Some(wait(Blocker::PodMissing { ordinal }));
     }
     // Such a pod contributes nothing to quorum, and the new template may be the fix, so it needs no healthy cluster.
-    if let Some(ordinal) = outdated.iter().find(|ordinal| !world.is_responsive(**ordinal)) {
+    if let Some(ordinal) = outdated
+        .iter()
+        .find(|ordinal| !world.is_responsive(**ordinal))
+    {
         return delete_pod(world, *ordinal, PodDeletionReason::OutdatedAndUnhealthy);
     }
-    let is_updated_and_unhealthy = |ordinal: &Ordinal| !outdated.contains(ordinal) && !world.is_member_healthy(*ordinal);
+    let is_updated_and_unhealthy =
+        |ordinal: &Ordinal| !outdated.contains(ordinal) && !world.is_member_healthy(*ordinal);
     // Stop a bad template at the first pod.
     if let Some(ordinal) = world.ordinals().find(is_updated_and_unhealthy) {
         return Some(wait(Blocker::UpdatedMemberUnhealthy { ordinal }));
@@ -58,7 +62,11 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
 
 /// With all members healthy: followers from the highest ordinal down, then the leader.
 fn replace_next_pod(world: &World<'_>, outdated: &[Ordinal]) -> Option<ReconcileStep> {
-    let leads = |ordinal: &Ordinal| world.member(*ordinal).is_some_and(ObservedEtcdMember::is_leader);
+    let leads = |ordinal: &Ordinal| {
+        world
+            .member(*ordinal)
+            .is_some_and(ObservedEtcdMember::is_leader)
+    };
     if let Some(follower) = outdated.iter().rev().find(|ordinal| !leads(ordinal)) {
         return delete_pod(world, *follower, PodDeletionReason::Outdated);
     }
@@ -73,7 +81,11 @@ fn replace_next_pod(world: &World<'_>, outdated: &[Ordinal]) -> Option<Reconcile
     }
 }
 
-fn delete_pod(world: &World<'_>, ordinal: Ordinal, because: PodDeletionReason) -> Option<ReconcileStep> {
+fn delete_pod(
+    world: &World<'_>,
+    ordinal: Ordinal,
+    because: PodDeletionReason,
+) -> Option<ReconcileStep> {
     let ObservedPod { uid, .. } = world.pod(ordinal)?;
     Some(ReconcileStep::DeletePod {
         ordinal,

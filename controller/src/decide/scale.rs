@@ -4,8 +4,11 @@
 //! Scale in: leadership is transferred, the member is removed, then the StatefulSet shrinks by one pod. A removal that would
 //! break quorum waits.
 
-use super::{Blocker, MemberRemovalReason, ReconcileStep, PvcDeletionReason, World, is_spec_accepted, quorum, effective_spec};
-use crate::observe::{Ordinal, ObservedEtcdMember};
+use super::{
+    Blocker, MemberRemovalReason, PvcDeletionReason, ReconcileStep, World, effective_spec,
+    is_spec_accepted, quorum,
+};
+use crate::observe::{ObservedEtcdMember, Ordinal};
 use crate::validate::DriftPolicy;
 
 /// Restores all pods when a user scaled the StatefulSet below the number of members. The data is still on the volumes, so no
@@ -73,7 +76,11 @@ fn find_member_without_pod<'a>(world: &World<'a>) -> Option<(Ordinal, &'a Observ
     })
 }
 
-fn remove_or_wait(world: &World<'_>, ordinal: Ordinal, member: &ObservedEtcdMember) -> ReconcileStep {
+fn remove_or_wait(
+    world: &World<'_>,
+    ordinal: Ordinal,
+    member: &ObservedEtcdMember,
+) -> ReconcileStep {
     // A learner has no vote: removing it cannot break quorum.
     if member.is_learner {
         return removal_step(ordinal, member);

@@ -10,20 +10,29 @@ use crate::observe::SnapshotRequest;
 
 /// The step or wait before an irreversible change; `None` when a fresh snapshot exists, when the user skips it, or when none
 /// can exist: no store is configured, or the cluster was never created.
-pub(super) fn require_snapshot(world: &World<'_>, change: DisruptiveChange) -> Option<ReconcileStep> {
-    let is_skipped = world.desired.requests.skip_snapshot_generation == Some(world.desired.generation);
-    if world.desired.backup.is_none() || !world.is_bootstrapped() || is_snapshot_fresh(world) || is_skipped {
+pub(super) fn require_snapshot(
+    world: &World<'_>,
+    change: DisruptiveChange,
+) -> Option<ReconcileStep> {
+    let is_skipped =
+        world.desired.requests.skip_snapshot_generation == Some(world.desired.generation);
+    if world.desired.backup.is_none()
+        || !world.is_bootstrapped()
+        || is_snapshot_fresh(world)
+        || is_skipped
+    {
         return None;
     }
     Some(match &world.observed.snapshot_request {
         SnapshotRequest::Running => wait(Blocker::SnapshotRunning { before: change }),
-        SnapshotRequest::Failed { reason: cause, retry_at } if *retry_at > world.now => {
-            wait(Blocker::SnapshotFailed {
-                before: change,
-                reason: cause.clone(),
-                retry_at: *retry_at,
-            })
-        }
+        SnapshotRequest::Failed {
+            reason: cause,
+            retry_at,
+        } if *retry_at > world.now => wait(Blocker::SnapshotFailed {
+            before: change,
+            reason: cause.clone(),
+            retry_at: *retry_at,
+        }),
         // Only the leader's sidecar takes snapshots.
         _ if !world.has_quorum() => wait(Blocker::NoQuorum),
         SnapshotRequest::None | SnapshotRequest::Taken { .. } | SnapshotRequest::Failed { .. } => {

@@ -15,7 +15,9 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     if is_known || recovery::is_open_or_startable(world) {
         return None;
     }
-    world.ordinals().find_map(|ordinal| restart_stranded_pod(world, ordinal))
+    world
+        .ordinals()
+        .find_map(|ordinal| restart_stranded_pod(world, ordinal))
 }
 
 fn restart_stranded_pod(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep> {

@@ -6,14 +6,14 @@
 
 use std::fmt;
 
-use super::{Blocker, DisruptiveChange, SpecRefusal, ReconcileStep, UpgradeRule, World, snapshot};
+use super::{Blocker, DisruptiveChange, ReconcileStep, SpecRefusal, UpgradeRule, World, snapshot};
 use crate::observe::{EndpointStatus, ObservedEtcdMember};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EtcdVersion {
-    pub major: u32,
-    pub minor: u32,
-    pub patch: u32,
+pub(crate) struct EtcdVersion {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    pub(crate) patch: u32,
 }
 
 /// The first 3.5 release from which an upgrade to 3.6 keeps all members.
@@ -25,7 +25,7 @@ const MIN_VERSION_FOR_3_6: EtcdVersion = EtcdVersion {
 
 impl EtcdVersion {
     /// Parses `3.5.26`, with an optional leading `v` and an optional suffix such as `-0`.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let core = text.split(['-', '+']).next()?;
         let mut parts = core.split('.').map(|part| part.parse::<u32>().ok());
@@ -38,7 +38,7 @@ impl EtcdVersion {
     }
 
     /// The etcd version in an image tag; `None` if the tag is not a version.
-    pub fn from_image(image: &str) -> Option<Self> {
+    pub(crate) fn from_image(image: &str) -> Option<Self> {
         let without_digest = image.split('@').next()?;
         let (_, tag) = without_digest.rsplit_once(':')?;
         // Majors below 3 version a wrapper such as etcd-wrapper:v0.6.2, not etcd.
@@ -58,7 +58,7 @@ impl fmt::Display for EtcdVersion {
 }
 
 /// Checks an upgrade path; the error is the rule it breaks.
-pub fn check_upgrade(from: EtcdVersion, to: EtcdVersion) -> Result<(), UpgradeRule> {
+pub(crate) fn check_upgrade(from: EtcdVersion, to: EtcdVersion) -> Result<(), UpgradeRule> {
     if from.major != to.major {
         return Err(UpgradeRule::SameMajor);
     }
@@ -102,7 +102,9 @@ fn find_running_version(world: &World<'_>) -> Option<EtcdVersion> {
         .min()
         .or(world.last_known.etcd_version)
         .or_else(|| {
-            let set = world.stateful_set().filter(|set| set.recorded_size.is_some())?;
+            let set = world
+                .stateful_set()
+                .filter(|set| set.recorded_size.is_some())?;
             EtcdVersion::from_image(set.etcd_image.as_deref()?)
         })
 }
@@ -175,7 +177,9 @@ mod tests {
             ("etcd-wrapper:v0.6.2", None),
         ] {
             assert_eq!(
-                EtcdVersion::from_image(image).map(|v| v.to_string()).as_deref(),
+                EtcdVersion::from_image(image)
+                    .map(|v| v.to_string())
+                    .as_deref(),
                 expected,
                 "{image}"
             );

@@ -23,18 +23,18 @@ use crate::observe::{FailureClass, FallbackSnapshot, JobState, Observation, Obse
 
 /// Backup maintenance settings of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpkeepPolicy {
-    pub is_compaction_enabled: bool,
+pub(crate) struct UpkeepPolicy {
+    pub(crate) is_compaction_enabled: bool,
     /// Events since the last full snapshot that trigger a compaction.
-    pub events_threshold: i64,
+    pub(crate) events_threshold: i64,
     /// Bytes of delta snapshots that trigger a compaction.
-    pub bytes_threshold: u64,
+    pub(crate) bytes_threshold: u64,
     /// Events above which the sidecar takes a full snapshot instead of a compaction.
-    pub full_snapshot_threshold: i64,
+    pub(crate) full_snapshot_threshold: i64,
     /// Time between a failed compaction and the next attempt.
-    pub retry_interval: Duration,
+    pub(crate) retry_interval: Duration,
     /// Deadline of a Job.
-    pub job_deadline: Duration,
+    pub(crate) job_deadline: Duration,
 }
 
 impl Default for UpkeepPolicy {
@@ -51,7 +51,7 @@ impl Default for UpkeepPolicy {
 }
 
 impl UpkeepPolicy {
-    pub fn from_config(compaction: &crate::config::CompactionController) -> Self {
+    pub(crate) fn from_config(compaction: &crate::config::CompactionController) -> Self {
         Self {
             is_compaction_enabled: compaction.enabled,
             events_threshold: compaction.events_threshold,
@@ -64,41 +64,41 @@ impl UpkeepPolicy {
 
 /// Backup maintenance settings of one Etcd. `None` means the controller's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DesiredUpkeep {
-    pub events_threshold: Option<i64>,
-    pub bytes_threshold: Option<u64>,
-    pub full_snapshot_threshold: Option<i64>,
+pub(crate) struct DesiredUpkeep {
+    pub(crate) events_threshold: Option<i64>,
+    pub(crate) bytes_threshold: Option<u64>,
+    pub(crate) full_snapshot_threshold: Option<i64>,
     /// Cron schedule on which deltas are compacted below the thresholds as well.
-    pub compaction_schedule: Option<String>,
+    pub(crate) compaction_schedule: Option<String>,
     /// Cron schedule of restore drills.
-    pub drill_schedule: Option<String>,
+    pub(crate) drill_schedule: Option<String>,
     /// Creation time of the Etcd; schedules count from it before the first run.
-    pub schedules_since: Option<Timestamp>,
+    pub(crate) schedules_since: Option<Timestamp>,
 }
 
 /// Outcomes published by earlier reconciles.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ReportedUpkeep {
-    pub compaction: Option<ReportedOutcome>,
-    pub drill: Option<ReportedOutcome>,
+pub(crate) struct ReportedUpkeep {
+    pub(crate) compaction: Option<ReportedOutcome>,
+    pub(crate) drill: Option<ReportedOutcome>,
     /// Number of finished restore drills.
-    pub drill_count: u32,
+    pub(crate) drill_count: u32,
 }
 
 /// The published outcome of a Job.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReportedOutcome {
+pub(crate) struct ReportedOutcome {
     /// `True` for success.
-    pub status: ConditionStatus,
-    pub reason: String,
+    pub(crate) status: ConditionStatus,
+    pub(crate) reason: String,
     /// Ends with a marker that identifies the Job.
-    pub message: String,
-    pub reported_at: Timestamp,
+    pub(crate) message: String,
+    pub(crate) reported_at: Timestamp,
 }
 
 /// An action of backup maintenance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpkeepAction {
+pub(crate) enum UpkeepAction {
     StartCompaction {
         /// Revision of the full snapshot the Job starts from: retention must keep this revision and later ones.
         from_revision: i64,
@@ -127,14 +127,14 @@ pub enum UpkeepAction {
 
 /// The Job that holds a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PinOwner {
+pub(crate) enum PinOwner {
     Compaction,
     Drill,
 }
 
 impl PinOwner {
     /// Name of the pin in the coordination document.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Compaction => "compaction",
             Self::Drill => "restore-drill",
@@ -143,19 +143,19 @@ impl PinOwner {
 }
 
 /// Renewal interval of a pin: a third of its lifetime, so that two renewals may fail.
-pub const PIN_RENEWAL: Duration = Duration::from_mins(20);
+pub(crate) const PIN_RENEWAL: Duration = Duration::from_mins(20);
 
 /// Condition reason of etcd-druid for a full snapshot taken instead of a compaction.
-pub const FULL_SNAPSHOT_TAKEN: &str = "FullSnapshotTakenSuccessfully";
+pub(crate) const FULL_SNAPSHOT_TAKEN: &str = "FullSnapshotTakenSuccessfully";
 /// Condition reason of etcd-druid for a full snapshot that failed.
-pub const FULL_SNAPSHOT_FAILED: &str = "ErrorTriggeringFullSnapshot";
+pub(crate) const FULL_SNAPSHOT_FAILED: &str = "ErrorTriggeringFullSnapshot";
 /// Every n-th restore drill restores an older revision.
 const OLDER_REVISION_EVERY: u32 = 4;
 /// Maximum delay that spreads Jobs of many clusters with the same schedule.
 const MAX_SCHEDULE_JITTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// The actions that are due now.
-pub fn plan_actions(world: &World<'_>) -> Vec<UpkeepAction> {
+pub(crate) fn plan_actions(world: &World<'_>) -> Vec<UpkeepAction> {
     if world.desired.backup.is_none() || world.observed.recovery.open_incident().is_some() {
         return Vec::new();
     }
@@ -179,12 +179,17 @@ fn renew_pin(world: &World<'_>, pin: PinOwner, job: &ObservedJob) -> Option<Upke
     let is_due = observed.is_none_or(|observed| age(observed.renewed_at) >= PIN_RENEWAL);
     let full = || world.observed.full_snapshot.as_ref()?.revision;
     // A renewed pin keeps its revision: a newer full snapshot does not shorten what the Job reads.
-    let from = observed.map(|observed| observed.from_revision).or_else(full)?;
-    (is_running && is_due).then_some(UpkeepAction::RenewPin { owner: pin, from_revision: from })
+    let from = observed
+        .map(|observed| observed.from_revision)
+        .or_else(full)?;
+    (is_running && is_due).then_some(UpkeepAction::RenewPin {
+        owner: pin,
+        from_revision: from,
+    })
 }
 
 /// Events since the last full snapshot; `None` while a snapshot Lease has no revision.
-pub fn count_events_since_full(observed: &Observation) -> Option<i64> {
+pub(crate) fn count_events_since_full(observed: &Observation) -> Option<i64> {
     let full = observed.full_snapshot.as_ref()?.revision?;
     let delta = observed.delta_snapshot.as_ref()?.revision?;
     Some(delta.saturating_sub(full).max(0))
@@ -192,9 +197,15 @@ pub fn count_events_since_full(observed: &Observation) -> Option<i64> {
 
 /// Bytes of delta snapshots since the last full snapshot.
 fn sum_bytes_since_full(observed: &Observation) -> u64 {
-    let full = observed.full_snapshot.as_ref().and_then(|full| full.revision);
+    let full = observed
+        .full_snapshot
+        .as_ref()
+        .and_then(|full| full.revision);
     // The sidecar sees a compacted snapshot minutes later; until then it reports bytes that are already compacted.
-    let known = observed.upkeep.delta_backlog.filter(|backlog| Some(backlog.since_revision) >= full);
+    let known = observed
+        .upkeep
+        .delta_backlog
+        .filter(|backlog| Some(backlog.since_revision) >= full);
     known.map_or(0, |backlog| backlog.bytes)
 }
 
@@ -206,10 +217,15 @@ fn plan_compaction(world: &World<'_>) -> Option<UpkeepAction> {
             JobState::Running | JobState::Failed { .. } => None,
         };
         let uid = job.uid.clone();
-        return is_reported(job, reported).then_some(UpkeepAction::DeleteCompactionJob { uid, snapshot_revision: written_revision });
+        return is_reported(job, reported).then_some(UpkeepAction::DeleteCompactionJob {
+            uid,
+            snapshot_revision: written_revision,
+        });
     }
     // While the outcome of a snapshot is unpublished, the condition still shows the failure that led to the request.
-    if !world.policy.upkeep.is_compaction_enabled || world.observed.upkeep.fallback != FallbackSnapshot::None {
+    if !world.policy.upkeep.is_compaction_enabled
+        || world.observed.upkeep.fallback != FallbackSnapshot::None
+    {
         return None;
     }
     let events = count_events_since_full(world.observed)?;
@@ -224,12 +240,15 @@ fn plan_compaction(world: &World<'_>) -> Option<UpkeepAction> {
         .unwrap_or(world.policy.upkeep.full_snapshot_threshold);
     // A Job that exceeded its deadline once would exceed it again.
     let is_late = failed.is_some_and(|reported| {
-        reported.reason == FailureClass::Deadline.reason() || reported.reason == FULL_SNAPSHOT_FAILED
+        reported.reason == FailureClass::Deadline.reason()
+            || reported.reason == FULL_SNAPSHOT_FAILED
     });
     if events > 0 && (is_late || events >= limit) {
         return has_ready_sidecar(world).then_some(UpkeepAction::RequestFullSnapshot);
     }
-    is_compaction_due(world, events, reported).then_some(UpkeepAction::StartCompaction { from_revision: from })
+    is_compaction_due(world, events, reported).then_some(UpkeepAction::StartCompaction {
+        from_revision: from,
+    })
 }
 
 /// Whether a threshold is reached or the schedule is due.
@@ -239,7 +258,8 @@ fn is_compaction_due(world: &World<'_>, events: i64, reported: Option<&ReportedO
         return false;
     }
     events >= desired.events_threshold.unwrap_or(policy.events_threshold)
-        || sum_bytes_since_full(world.observed) >= desired.bytes_threshold.unwrap_or(policy.bytes_threshold)
+        || sum_bytes_since_full(world.observed)
+            >= desired.bytes_threshold.unwrap_or(policy.bytes_threshold)
         || is_schedule_due(world, desired.compaction_schedule.as_deref(), reported)
 }
 
@@ -250,11 +270,16 @@ fn plan_drill(world: &World<'_>) -> Option<UpkeepAction> {
         return is_reported(job, reported).then_some(UpkeepAction::DeleteDrillJob { uid });
     }
     let full = world.observed.full_snapshot.as_ref()?.revision?;
-    if !is_schedule_due(world, world.desired.upkeep.drill_schedule.as_deref(), reported) {
+    if !is_schedule_due(
+        world,
+        world.desired.upkeep.drill_schedule.as_deref(),
+        reported,
+    ) {
         return None;
     }
     // Alternate by count, not by time: every schedule then tests both the newest and an older revision.
-    let is_older = world.last_known.upkeep.drill_count % OLDER_REVISION_EVERY == OLDER_REVISION_EVERY - 1;
+    let is_older =
+        world.last_known.upkeep.drill_count % OLDER_REVISION_EVERY == OLDER_REVISION_EVERY - 1;
     Some(UpkeepAction::StartDrill {
         to_revision: is_older.then_some(full),
     })
@@ -270,7 +295,7 @@ fn is_reported(job: &ObservedJob, reported: Option<&ReportedOutcome>) -> bool {
 }
 
 /// The marker in a condition message that identifies a Job: its end time in whole seconds.
-pub fn format_job_marker(ended: Timestamp) -> String {
+pub(crate) fn format_job_marker(ended: Timestamp) -> String {
     let whole = Timestamp::from_second(ended.as_second()).unwrap_or(ended);
     format!("({whole})")
 }
@@ -281,8 +306,14 @@ fn is_backing_off(world: &World<'_>, since: Timestamp) -> bool {
 
 /// The next run of a schedule after the last outcome, plus a delay that is constant per cluster, so that a thousand clusters
 /// with one schedule do not start their Jobs in the same second.
-fn find_next_due(world: &World<'_>, schedule: Option<&str>, reported: Option<&ReportedOutcome>) -> Option<Timestamp> {
-    let last = reported.map(|reported| reported.reported_at).or(world.desired.upkeep.schedules_since)?;
+fn find_next_due(
+    world: &World<'_>,
+    schedule: Option<&str>,
+    reported: Option<&ReportedOutcome>,
+) -> Option<Timestamp> {
+    let last = reported
+        .map(|reported| reported.reported_at)
+        .or(world.desired.upkeep.schedules_since)?;
     let cron = Cron::from_str(schedule?).ok()?;
     let next = cron
         .find_next_occurrence(&last.to_zoned(TimeZone::UTC), false)
@@ -293,7 +324,11 @@ fn find_next_due(world: &World<'_>, schedule: Option<&str>, reported: Option<&Re
             after.timestamp().duration_since(next.timestamp())
         });
     // At most half the period, so that a run never moves past the next one.
-    let spread = (period / 2).min(MAX_SCHEDULE_JITTER).as_secs().unsigned_abs().max(1);
+    let spread = (period / 2)
+        .min(MAX_SCHEDULE_JITTER)
+        .as_secs()
+        .unsigned_abs()
+        .max(1);
     let delay = i64::try_from(hash_value(&world.desired.key()) % spread).unwrap_or_default();
     next.timestamp()
         .checked_add(SignedDuration::from_secs(delay))
@@ -301,12 +336,16 @@ fn find_next_due(world: &World<'_>, schedule: Option<&str>, reported: Option<&Re
 }
 
 /// Whether a scheduled run is due since the last outcome.
-fn is_schedule_due(world: &World<'_>, schedule: Option<&str>, reported: Option<&ReportedOutcome>) -> bool {
+fn is_schedule_due(
+    world: &World<'_>,
+    schedule: Option<&str>,
+    reported: Option<&ReportedOutcome>,
+) -> bool {
     find_next_due(world, schedule, reported).is_some_and(|due| due <= world.now)
 }
 
 /// Time until the next scheduled action; `None` without one.
-pub fn time_until_change(world: &World<'_>) -> Option<Duration> {
+pub(crate) fn time_until_change(world: &World<'_>) -> Option<Duration> {
     world.desired.backup.as_ref()?;
     let (desired, known) = (&world.desired.upkeep, &world.last_known.upkeep);
     let schedules = [

@@ -3,8 +3,8 @@
 
 use mainstay_crds::etcd::VolumeGrowth;
 
-use super::{SpecRefusal, ReconcileStep, World, tls};
-use crate::observe::{Ordinal, ObservedPvc, ObservedStatefulSet};
+use super::{ReconcileStep, SpecRefusal, World, tls};
+use crate::observe::{ObservedPvc, ObservedStatefulSet, Ordinal};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set()?;
@@ -12,8 +12,8 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     if set.storage_bytes.is_none_or(|current| current >= bytes) {
         return None;
     }
-    let expands =
-        world.desired.volume_growth == VolumeGrowth::Expand && world.observed.expansion_refusal.is_none();
+    let expands = world.desired.volume_growth == VolumeGrowth::Expand
+        && world.observed.expansion_refusal.is_none();
     if expands {
         let (bound, unbound): (Vec<_>, Vec<_>) =
             undersized_pvcs(world, set, bytes).partition(|(_, pvc)| pvc.is_bound);
@@ -25,7 +25,9 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
             return None; // the API server expands bound PVCs only; the wait for their pods covers them
         }
     }
-    if world.observed.expansion_refusal.is_some() && world.desired.volume_growth == VolumeGrowth::Expand {
+    if world.observed.expansion_refusal.is_some()
+        && world.desired.volume_growth == VolumeGrowth::Expand
+    {
         return None; // reported as a refusal; the template keeps the current size
     }
     // The progress of other changes is recorded only in the old StatefulSet, so they must finish first.
@@ -64,7 +66,9 @@ fn is_rollout_complete(world: &World<'_>, set: &ObservedStatefulSet) -> bool {
             .pod(ordinal)
             .is_some_and(|pod| !pod.is_deleting && pod.revision == set.update_revision)
     };
-    set.peer_tls_stage == tls::desired_stage(world) && set.is_observed && world.ordinals().all(is_updated)
+    set.peer_tls_stage == tls::desired_stage(world)
+        && set.is_observed
+        && world.ordinals().all(is_updated)
 }
 
 /// The current size in bytes while the template cannot change to the desired one; records the refusal.
@@ -75,9 +79,14 @@ pub(super) fn hold_storage_size(world: &World<'_>, refusals: &mut Vec<SpecRefusa
         return None;
     }
     if requested < current {
-        refusals.push(SpecRefusal::VolumeShrink { current_bytes: current, requested_bytes: requested });
+        refusals.push(SpecRefusal::VolumeShrink {
+            current_bytes: current,
+            requested_bytes: requested,
+        });
     } else if let Some(refusal) = &world.observed.expansion_refusal {
-        refusals.push(SpecRefusal::VolumeExpansion { reason: refusal.clone() });
+        refusals.push(SpecRefusal::VolumeExpansion {
+            reason: refusal.clone(),
+        });
     }
     Some(current)
 }

@@ -4,95 +4,106 @@ use jiff::Timestamp;
 
 use super::ReconcilePolicy;
 use super::plan::Blocker;
-use crate::observe::{QuorumMembers, ObservedMembership, Observation, Ordinal, ObservedEtcdMember, ObservedPod, ObservedStatefulSet};
+use crate::observe::{
+    Observation, ObservedEtcdMember, ObservedMembership, ObservedPod, ObservedStatefulSet, Ordinal,
+    QuorumMembers,
+};
 use crate::validate::DesiredState;
 
 /// Desired state, observed state and time of one decision.
 #[derive(Clone, Copy, Debug)]
-pub struct World<'a> {
-    pub desired: &'a DesiredState,
-    pub observed: &'a Observation,
-    pub policy: &'a ReconcilePolicy,
-    pub last_known: &'a LastKnown,
-    pub now: Timestamp,
+pub(crate) struct World<'a> {
+    pub(crate) desired: &'a DesiredState,
+    pub(crate) observed: &'a Observation,
+    pub(crate) policy: &'a ReconcilePolicy,
+    pub(crate) last_known: &'a LastKnown,
+    pub(crate) now: Timestamp,
 }
 
 /// Results of earlier reconciles, read from the status.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LastKnown {
+pub(crate) struct LastKnown {
     /// The generation that was last applied.
-    pub observed_generation: Option<i64>,
+    pub(crate) observed_generation: Option<i64>,
     /// The oldest etcd version that a member last reported.
-    pub etcd_version: Option<super::upgrade::EtcdVersion>,
+    pub(crate) etcd_version: Option<super::upgrade::EtcdVersion>,
     /// Time since which data is known to be lost.
-    pub data_lost_since: Option<Timestamp>,
+    pub(crate) data_lost_since: Option<Timestamp>,
     /// Last published results of backup maintenance.
-    pub upkeep: super::upkeep::ReportedUpkeep,
+    pub(crate) upkeep: super::upkeep::ReportedUpkeep,
 }
 
 /// The quorum size for a number of voters.
-pub fn quorum(voters: usize) -> usize {
+pub(crate) fn quorum(voters: usize) -> usize {
     voters / 2 + 1
 }
 
 impl<'a> World<'a> {
     /// The StatefulSet, unless it is terminating.
-    pub fn stateful_set(&self) -> Option<&'a ObservedStatefulSet> {
-        self.observed.stateful_set.as_ref().filter(|set| !set.is_deleting)
+    pub(crate) fn stateful_set(&self) -> Option<&'a ObservedStatefulSet> {
+        self.observed
+            .stateful_set
+            .as_ref()
+            .filter(|set| !set.is_deleting)
     }
 
     /// `spec.replicas` of the existing StatefulSet; 0 without one.
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         self.stateful_set().map_or(0, |set| set.replicas)
     }
 
     /// The ordinals that the existing StatefulSet covers.
-    pub fn ordinals(&self) -> impl DoubleEndedIterator<Item = Ordinal> + use<> {
+    pub(crate) fn ordinals(&self) -> impl DoubleEndedIterator<Item = Ordinal> + use<> {
         (0..self.size()).map(Ordinal)
     }
 
-    pub fn pod(&self, ordinal: Ordinal) -> Option<&'a ObservedPod> {
+    pub(crate) fn pod(&self, ordinal: Ordinal) -> Option<&'a ObservedPod> {
         self.observed.pods.get(&ordinal)
     }
 
     /// The member list; `None` unless a quorum confirmed it.
-    pub fn members(&self) -> Option<&'a QuorumMembers> {
+    pub(crate) fn members(&self) -> Option<&'a QuorumMembers> {
         match &self.observed.membership {
             ObservedMembership::Known(members) => Some(members),
             ObservedMembership::NotQueried | ObservedMembership::NoQuorum { .. } => None,
         }
     }
 
-    pub fn member(&self, ordinal: Ordinal) -> Option<&'a ObservedEtcdMember> {
+    pub(crate) fn member(&self, ordinal: Ordinal) -> Option<&'a ObservedEtcdMember> {
         let mut list = self.members()?.list.iter();
         list.find(|member| member.ordinal == Some(ordinal))
     }
 
-    pub fn leader(&self) -> Option<&'a ObservedEtcdMember> {
+    #[cfg(test)]
+    pub(crate) fn leader(&self) -> Option<&'a ObservedEtcdMember> {
         self.members()?
             .list
             .iter()
             .find(|member| member.is_leader())
     }
 
-    pub fn voters(&self) -> impl Iterator<Item = &'a ObservedEtcdMember> + use<'a> {
+    pub(crate) fn voters(&self) -> impl Iterator<Item = &'a ObservedEtcdMember> + use<'a> {
         let list = self.members().map_or(&[][..], |members| &members.list);
         list.iter().filter(|member| !member.is_learner)
     }
 
     /// The learner. The controller adds one at a time.
-    pub fn learner(&self) -> Option<&'a ObservedEtcdMember> {
+    pub(crate) fn learner(&self) -> Option<&'a ObservedEtcdMember> {
         self.members()?.list.iter().find(|member| member.is_learner)
     }
 
     /// Whether the cluster was ever created: any single record of a member proves it.
-    pub fn is_bootstrapped(&self) -> bool {
+    pub(crate) fn is_bootstrapped(&self) -> bool {
         let is_recorded = self
             .observed
             .stateful_set
             .as_ref()
             .is_some_and(|set| set.recorded_size.is_some());
-        let has_holder = self.observed.leases.values().any(|lease| lease.holder.is_some());
+        let has_holder = self
+            .observed
+            .leases
+            .values()
+            .any(|lease| lease.holder.is_some());
         is_recorded
             || has_holder
             || super::recovery::has_created_cluster(self)
@@ -100,19 +111,23 @@ impl<'a> World<'a> {
     }
 
     /// Whether a pod may contribute to quorum: it is ready, or its etcd answers.
-    pub fn is_responsive(&self, ordinal: Ordinal) -> bool {
+    pub(crate) fn is_responsive(&self, ordinal: Ordinal) -> bool {
         // When in doubt, count the member: a step that treats a serving member as dead can break quorum.
         let is_ready = self.pod(ordinal).is_some_and(|pod| pod.is_ready);
         let serving = match &self.observed.membership {
-            ObservedMembership::Known(_) => self.member(ordinal).is_some_and(|m| m.status.is_some()),
-            ObservedMembership::NoQuorum { reachable: members, .. } => members.contains_key(&ordinal),
+            ObservedMembership::Known(_) => {
+                self.member(ordinal).is_some_and(|m| m.status.is_some())
+            }
+            ObservedMembership::NoQuorum {
+                reachable: members, ..
+            } => members.contains_key(&ordinal),
             ObservedMembership::NotQueried => false,
         };
         is_ready || serving
     }
 
     /// Whether the pod is ready and not terminating, and its member is a voter that has a leader.
-    pub fn is_member_healthy(&self, ordinal: Ordinal) -> bool {
+    pub(crate) fn is_member_healthy(&self, ordinal: Ordinal) -> bool {
         let is_ready = self
             .pod(ordinal)
             .is_some_and(|pod| pod.is_ready && !pod.is_deleting);
@@ -123,14 +138,15 @@ impl<'a> World<'a> {
     }
 
     /// The first pod that is absent or terminating.
-    pub fn first_missing_pod(&self) -> Option<Ordinal> {
+    pub(crate) fn first_missing_pod(&self) -> Option<Ordinal> {
         self.ordinals()
             .find(|ordinal| self.pod(*ordinal).is_none_or(|pod| pod.is_deleting))
     }
 
     /// The first unhealthy member except `excluded`, including voters that have no pod of this Etcd.
-    pub fn first_unhealthy(&self, excluded: Option<Ordinal>) -> Option<Blocker> {
-        let is_unhealthy = |ordinal: &Ordinal| Some(*ordinal) != excluded && !self.is_member_healthy(*ordinal);
+    pub(crate) fn first_unhealthy(&self, excluded: Option<Ordinal>) -> Option<Blocker> {
+        let is_unhealthy =
+            |ordinal: &Ordinal| Some(*ordinal) != excluded && !self.is_member_healthy(*ordinal);
         if let Some(ordinal) = self.ordinals().find(is_unhealthy) {
             return Some(Blocker::MemberUnhealthy { ordinal });
         }
@@ -138,7 +154,9 @@ impl<'a> World<'a> {
         let foreign_voter = self.voters().find(|voter| {
             let is_ours = voter.ordinal.is_some_and(|ordinal| ordinal.0 < self.size());
             !is_ours
-                && voter.ordinal.is_none_or(|ordinal| Some(ordinal) != excluded)
+                && voter
+                    .ordinal
+                    .is_none_or(|ordinal| Some(ordinal) != excluded)
                 && !voter.is_healthy()
         })?;
         Some(Blocker::ForeignMemberUnhealthy {
@@ -147,7 +165,7 @@ impl<'a> World<'a> {
     }
 
     /// Number of healthy voters and of all voters, without `member`.
-    pub fn count_voters_without(&self, member: &ObservedEtcdMember) -> (usize, usize) {
+    pub(crate) fn count_voters_without(&self, member: &ObservedEtcdMember) -> (usize, usize) {
         let others = self.voters().filter(|voter| voter.id != member.id);
         others.fold((0, 0), |(healthy, all), voter| {
             (healthy + usize::from(voter.is_healthy()), all + 1)
@@ -155,7 +173,7 @@ impl<'a> World<'a> {
     }
 
     /// Whether the healthy voters form a quorum.
-    pub fn has_quorum(&self) -> bool {
+    pub(crate) fn has_quorum(&self) -> bool {
         let (healthy, all) = self.voters().fold((0, 0), |(healthy, all), voter| {
             (healthy + usize::from(voter.is_healthy()), all + 1)
         });
@@ -163,7 +181,10 @@ impl<'a> World<'a> {
     }
 
     /// A healthy voter to transfer leadership to: members of this Etcd first, then the lowest ordinal.
-    pub fn pick_transferee(&self, current: &ObservedEtcdMember) -> Option<&'a ObservedEtcdMember> {
+    pub(crate) fn pick_transferee(
+        &self,
+        current: &ObservedEtcdMember,
+    ) -> Option<&'a ObservedEtcdMember> {
         let candidates = self
             .voters()
             .filter(|voter| voter.id != current.id && voter.is_healthy());

@@ -96,7 +96,12 @@ impl CompactionMetrics {
         }
     }
 
-    pub(super) fn record_job_end(&self, key: &EtcdKey, state: &JobState, duration: Option<Duration>) {
+    pub(super) fn record_job_end(
+        &self,
+        key: &EtcdKey,
+        state: &JobState,
+        duration: Option<Duration>,
+    ) {
         let (succeeded, reason) = match state {
             JobState::Running => return,
             JobState::Succeeded { .. } => ("true", NO_FAILURE),

@@ -1,6 +1,6 @@
 //! Metrics of recoveries, restore drills and tasks.
 
-use mainstay_coordination::incident::{RecoveryCause, Incident, RecoveryStage};
+use mainstay_coordination::incident::{Incident, RecoveryCause, RecoveryStage};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::register;

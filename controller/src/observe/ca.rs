@@ -12,7 +12,7 @@ use crate::fingerprint;
 
 /// CAs that a restarted member would load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum CaFingerprint {
+pub(crate) enum CaFingerprint {
     /// No listener uses TLS.
     #[default]
     None,
@@ -23,7 +23,7 @@ pub enum CaFingerprint {
 }
 
 /// Fingerprint of the CAs of the client and peer listeners.
-pub async fn observe_ca(client: &Client, etcd: &Etcd) -> CaFingerprint {
+pub(crate) async fn observe_ca(client: &Client, etcd: &Etcd) -> CaFingerprint {
     let server = &etcd.spec.etcd;
     if server.client_url_tls.is_none() && server.peer_url_tls.is_none() {
         return CaFingerprint::None;

@@ -21,29 +21,26 @@ const FALLBACK_CA_KEY: &str = "bundle.crt";
 
 /// Endpoint of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdEndpoint {
+pub(crate) struct EtcdEndpoint {
     /// Client URL with the pod IP.
-    pub url: String,
+    pub(crate) url: String,
     /// Name to verify in the certificate; `None` uses the host of the URL.
-    pub server_name: Option<String>,
+    pub(crate) server_name: Option<String>,
     /// Certificates the pod was created with; `None` uses those of the spec.
-    pub tls: Option<TlsConfig>,
+    pub(crate) tls: Option<TlsConfig>,
 }
 
 /// Errors of reading certificates and calling etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DialError {
+pub(crate) enum DialError {
     #[error("failed to read Secret {name}")]
     Secret {
         name: String,
         source: Box<kube::Error>,
     },
     #[error("Secret {name} has no key {key}")]
-    MissingKey {
-        name: String,
-        key: String,
-    },
+    MissingKey { name: String, key: String },
     #[error("failed to connect to {url}")]
     Connect {
         url: String,
@@ -67,7 +64,7 @@ pub enum DialError {
 /// While TLS or its CA is switched, pods of one cluster differ, so each pod is called with the certificates it was created
 /// with. Each Secret is read once, and only for endpoints with TLS.
 #[derive(Clone)]
-pub struct Dialer {
+pub(crate) struct Dialer {
     secrets: Api<Secret>,
     spec_tls: Option<TlsConfig>,
     loaded: Arc<Mutex<Vec<(TlsConfig, TlsMaterial)>>>,
@@ -89,7 +86,7 @@ impl std::fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    pub fn new(client: &Client, etcd: &Etcd) -> Self {
+    pub(crate) fn new(client: &Client, etcd: &Etcd) -> Self {
         let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
@@ -99,7 +96,10 @@ impl Dialer {
     }
 
     /// The CA and client certificate for an endpoint; `None` for one without TLS.
-    async fn load_material(&self, endpoint: &EtcdEndpoint) -> Result<Option<TlsMaterial>, DialError> {
+    async fn load_material(
+        &self,
+        endpoint: &EtcdEndpoint,
+    ) -> Result<Option<TlsMaterial>, DialError> {
         let tls = endpoint.tls.as_ref().or(self.spec_tls.as_ref());
         let Some(tls) = tls.filter(|_| endpoint.url.starts_with("https:")) else {
             return Ok(None);
@@ -120,7 +120,7 @@ impl Dialer {
     }
 
     /// Connects to this member only: a client with several endpoints would answer from any of them.
-    pub async fn connect(&self, endpoint: &EtcdEndpoint) -> Result<EtcdClient, DialError> {
+    pub(crate) async fn connect(&self, endpoint: &EtcdEndpoint) -> Result<EtcdClient, DialError> {
         self.connect_with_timeout(endpoint, DIAL_TIMEOUT).await
     }
 
@@ -187,10 +187,7 @@ pub(crate) async fn call<T>(
 }
 
 /// The CA bundle of a listener, PEM-encoded.
-pub(crate) async fn read_ca(
-    secrets: &Api<Secret>,
-    tls: &TlsConfig,
-) -> Result<Vec<u8>, DialError> {
+pub(crate) async fn read_ca(secrets: &Api<Secret>, tls: &TlsConfig) -> Result<Vec<u8>, DialError> {
     let name = tls.ca.non_empty_name().unwrap_or_default();
     let data = read_secret(secrets, name).await?;
     let found = get_entry(&data, name, tls.ca.key());

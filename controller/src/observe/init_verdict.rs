@@ -1,6 +1,6 @@
 //! Parses the verdict of `mainstay-restorer init` from the termination message of the init container.
 
-use mainstay_verdict::{InitDecision, TerminationMessage, RefuseCause, RestoreCause, WaitCause};
+use mainstay_verdict::{InitDecision, RefuseCause, RestoreCause, TerminationMessage, WaitCause};
 
 use super::InitFinding;
 

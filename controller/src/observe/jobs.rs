@@ -14,20 +14,20 @@ use crate::caches::packed::{JOB_UID_LABEL, PackedStore, find};
 
 /// Observed Job.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedJob {
-    pub uid: String,
+pub(crate) struct ObservedJob {
+    pub(crate) uid: String,
     /// Token of the recovery it was created for.
-    pub incident_token: Option<String>,
+    pub(crate) incident_token: Option<String>,
     /// Attempt of that recovery.
-    pub attempt: u32,
-    pub is_deleting: bool,
-    pub created_at: Option<Timestamp>,
-    pub state: JobState,
+    pub(crate) attempt: u32,
+    pub(crate) is_deleting: bool,
+    pub(crate) created_at: Option<Timestamp>,
+    pub(crate) state: JobState,
 }
 
 /// State of a Job.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum JobState {
+pub(crate) enum JobState {
     /// Running or pending.
     #[default]
     Running,
@@ -44,18 +44,18 @@ pub enum JobState {
 
 /// Failure of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobFailure {
-    pub class: FailureClass,
+pub(crate) struct JobFailure {
+    pub(crate) class: FailureClass,
     /// Verdict of the program; `None` when it was killed before it wrote one.
-    pub verdict: Option<String>,
+    pub(crate) verdict: Option<String>,
     /// Epoch recorded on the volume, when it is not below the epoch of the Job.
-    pub superseded_by: Option<Epoch>,
-    pub message: String,
+    pub(crate) superseded_by: Option<Epoch>,
+    pub(crate) message: String,
 }
 
 /// Cause of a Job failure, in the classes of etcd-druid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FailureClass {
+pub(crate) enum FailureClass {
     /// The deadline of the Job passed.
     Deadline,
     /// The scheduler preempted the pod for one of higher priority.
@@ -72,7 +72,7 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    pub const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Deadline,
         Self::Preempted,
         Self::Tainted,
@@ -83,7 +83,7 @@ impl FailureClass {
     ];
 
     /// Reason in the condition, as in etcd-druid.
-    pub fn reason(self) -> &'static str {
+    pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Deadline => "DeadlineExceeded",
             Self::Preempted => "PreemptionByScheduler",
@@ -96,7 +96,7 @@ impl FailureClass {
     }
 
     /// Metric label, as in etcd-druid.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Deadline => "deadlineExceeded",
             Self::Preempted => "preempted",
@@ -110,13 +110,13 @@ impl FailureClass {
 impl ObservedJob {
     /// Whether it was created for this attempt of a recovery. Compares tokens, because incident ids can repeat after the
     /// coordination ConfigMap is lost.
-    pub fn belongs_to(&self, incident: &Incident) -> bool {
+    pub(crate) fn belongs_to(&self, incident: &Incident) -> bool {
         self.incident_token.as_ref() == Some(&incident.token) && self.attempt == incident.attempt
     }
 }
 
 impl JobState {
-    pub fn ended_at(&self) -> Option<Timestamp> {
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
         match self {
             Self::Running => None,
             Self::Succeeded { at, .. } | Self::Failed { at, .. } => Some(*at),
@@ -271,13 +271,18 @@ mod tests {
 
     #[test]
     fn a_job_without_an_end_runs() {
-        assert_eq!(job_state(&job(None), || panic!("pod looked up")), JobState::Running);
+        assert_eq!(
+            job_state(&job(None), || panic!("pod looked up")),
+            JobState::Running
+        );
     }
 
     #[test]
     fn what_a_program_did_is_in_its_last_words() {
         let text = r#"{"verdict": "restored", "startRevision": 7, "clusterId": "c1"}"#;
-        let state = job_state(&job(Some(ended_condition("Complete", ""))), || Some(pod(text, None)));
+        let state = job_state(&job(Some(ended_condition("Complete", ""))), || {
+            Some(pod(text, None))
+        });
         let JobState::Succeeded { done, .. } = state else {
             panic!("{state:?}")
         };

@@ -4,17 +4,17 @@ use mainstay_ids::{ClusterId, MemberId};
 
 /// The holder of a member's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemberLeaseHolder {
-    pub member_id: MemberId,
+pub(crate) struct MemberLeaseHolder {
+    pub(crate) member_id: MemberId,
     /// `None` for a Lease of etcd-backup-restore, which does not write it.
-    pub cluster_id: Option<ClusterId>,
+    pub(crate) cluster_id: Option<ClusterId>,
     /// Whether the member was the leader at the last renewal.
-    pub is_leader: bool,
+    pub(crate) is_leader: bool,
 }
 
 impl MemberLeaseHolder {
     /// Parses `member:role` and `member:cluster:role`; `None` for anything else.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let (first, second, third, more) =
             (parts.next()?, parts.next()?, parts.next(), parts.next());

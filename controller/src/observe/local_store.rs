@@ -8,8 +8,13 @@ use super::DialError;
 
 /// The host directory; `None` for other providers, or when the Secret sets none. An unreadable Secret is an error, because the
 /// default directory would be the wrong one and split the backup.
-pub async fn read_local_store_root(client: &Client, etcd: &Etcd) -> Result<Option<String>, DialError> {
-    let (Some(name), Some(namespace)) = (local_secret_name(etcd), etcd.metadata.namespace.as_deref()) else {
+pub(crate) async fn read_local_store_root(
+    client: &Client,
+    etcd: &Etcd,
+) -> Result<Option<String>, DialError> {
+    let (Some(name), Some(namespace)) =
+        (local_secret_name(etcd), etcd.metadata.namespace.as_deref())
+    else {
         return Ok(None);
     };
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);

@@ -14,19 +14,20 @@ use mainstay_telemetry::ErrorChain;
 
 use super::dial::call;
 use super::{
-    EndpointStatus, DialError, Dialer, QuorumMembers, ObservedMembership, Observation, Ordinal, EtcdEndpoint, ObservedEtcdMember,
+    DialError, Dialer, EndpointStatus, EtcdEndpoint, Observation, ObservedEtcdMember,
+    ObservedMembership, Ordinal, QuorumMembers,
 };
 
 /// A member to query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberTarget {
+pub(crate) struct MemberTarget {
     /// Ordinal of its pod; `None` for an endpoint of the cluster to join.
-    pub ordinal: Option<Ordinal>,
-    pub endpoint: EtcdEndpoint,
+    pub(crate) ordinal: Option<Ordinal>,
+    pub(crate) endpoint: EtcdEndpoint,
 }
 
 /// All members that can be queried.
-pub fn list_targets(etcd: &Etcd, observed: &Observation) -> Vec<MemberTarget> {
+pub(crate) fn list_targets(etcd: &Etcd, observed: &Observation) -> Vec<MemberTarget> {
     let names = Names::new(etcd);
     let spec_port = etcd
         .spec
@@ -83,7 +84,11 @@ struct RespondingMember<'a> {
 }
 
 /// Queries all members concurrently.
-pub async fn query_members(dialer: &Dialer, etcd: &Etcd, observed: &Observation) -> ObservedMembership {
+pub(crate) async fn query_members(
+    dialer: &Dialer,
+    etcd: &Etcd,
+    observed: &Observation,
+) -> ObservedMembership {
     let targets = list_targets(etcd, observed);
     let results = join_all(targets.iter().map(|target| query_status(dialer, target))).await;
     let mut failure = "no pod has an address".to_owned();
@@ -100,7 +105,8 @@ pub async fn query_members(dialer: &Dialer, etcd: &Etcd, observed: &Observation)
         .iter()
         .filter_map(|member| Some((member.target.ordinal?, member.status.revision)))
         .collect();
-    let is_leader = |member: &&mut RespondingMember<'_>| member.status.leader == Some(member.member_id);
+    let is_leader =
+        |member: &&mut RespondingMember<'_>| member.status.leader == Some(member.member_id);
     let serving: BTreeMap<MemberId, EndpointStatus> = answered
         .iter()
         .map(|member| (member.member_id, member.status.clone()))
@@ -109,7 +115,10 @@ pub async fn query_members(dialer: &Dialer, etcd: &Etcd, observed: &Observation)
         if !serving.is_empty() {
             "no reachable member is the leader".clone_into(&mut failure);
         }
-        return ObservedMembership::NoQuorum { reason: failure, reachable: alive };
+        return ObservedMembership::NoQuorum {
+            reason: failure,
+            reachable: alive,
+        };
     };
     match list_members(leader, etcd, &serving).await {
         Ok(members) => ObservedMembership::Known(members),
@@ -120,7 +129,10 @@ pub async fn query_members(dialer: &Dialer, etcd: &Etcd, observed: &Observation)
     }
 }
 
-async fn query_status<'a>(dialer: &Dialer, target: &'a MemberTarget) -> Result<RespondingMember<'a>, DialError> {
+async fn query_status<'a>(
+    dialer: &Dialer,
+    target: &'a MemberTarget,
+) -> Result<RespondingMember<'a>, DialError> {
     let mut client = dialer.connect(&target.endpoint).await?;
     let status = call("Status", &target.endpoint, client.status()).await?;
     let (member, cluster) = status

@@ -10,16 +10,16 @@
 
 mod ca;
 pub(crate) mod dial;
+mod init_verdict;
 pub(crate) mod jobs;
-mod termination;
 mod leases;
 mod local_store;
 mod members;
 pub(crate) mod objects;
 pub(crate) mod progress;
 pub(crate) mod recovery;
+mod termination;
 pub(crate) mod upkeep;
-mod init_verdict;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,20 +28,20 @@ use jiff::Timestamp;
 use mainstay_crds::tls::TlsConfig;
 use mainstay_ids::{ClusterId, MemberId};
 
-pub use ca::{CaFingerprint, observe_ca};
-pub use dial::{DialError, Dialer, EtcdEndpoint};
-pub use jobs::{FailureClass, JobFailure, JobState, ObservedJob};
-pub use leases::MemberLeaseHolder;
-pub use local_store::read_local_store_root;
-pub use members::{MemberTarget, query_members, list_targets};
-pub use objects::{Objects, confirm_pvcs, confirm_missing_pvcs, observe_objects};
-pub use progress::{LogRead, RestoreProgress};
-pub use recovery::{ObservedLock, ObservedRecovery};
-pub use upkeep::{FallbackSnapshot, DeltaBacklog, ObservedPin, ObservedUpkeep};
+pub(crate) use ca::{CaFingerprint, observe_ca};
+pub(crate) use dial::{DialError, Dialer, EtcdEndpoint};
+pub(crate) use jobs::{FailureClass, JobFailure, JobState, ObservedJob};
+pub(crate) use leases::MemberLeaseHolder;
+pub(crate) use local_store::read_local_store_root;
+pub(crate) use members::{MemberTarget, list_targets, query_members};
+pub(crate) use objects::{Objects, confirm_missing_pvcs, confirm_pvcs, observe_objects};
+pub(crate) use progress::{LogRead, RestoreProgress};
+pub(crate) use recovery::{ObservedLock, ObservedRecovery};
+pub(crate) use upkeep::{FallbackSnapshot, ObservedUpkeep};
 
 /// Ordinal of a pod of the StatefulSet: the number at the end of its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ordinal(pub u32);
+pub(crate) struct Ordinal(pub(crate) u32);
 
 impl fmt::Display for Ordinal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,55 +51,55 @@ impl fmt::Display for Ordinal {
 
 /// Observed state of one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observation {
-    pub stateful_set: Option<ObservedStatefulSet>,
-    pub pods: BTreeMap<Ordinal, ObservedPod>,
+pub(crate) struct Observation {
+    pub(crate) stateful_set: Option<ObservedStatefulSet>,
+    pub(crate) pods: BTreeMap<Ordinal, ObservedPod>,
     /// PVCs, including those of deleted pods.
-    pub pvcs: BTreeMap<Ordinal, ObservedPvc>,
-    pub leases: BTreeMap<Ordinal, ObservedMemberLease>,
+    pub(crate) pvcs: BTreeMap<Ordinal, ObservedPvc>,
+    pub(crate) leases: BTreeMap<Ordinal, ObservedMemberLease>,
     /// Lease of the newest full snapshot.
-    pub full_snapshot: Option<SnapshotLease>,
+    pub(crate) full_snapshot: Option<SnapshotLease>,
     /// Lease of the newest delta snapshot.
-    pub delta_snapshot: Option<SnapshotLease>,
-    pub membership: ObservedMembership,
+    pub(crate) delta_snapshot: Option<SnapshotLease>,
+    pub(crate) membership: ObservedMembership,
     /// The last snapshot this process requested before a disruptive change.
-    pub snapshot_request: SnapshotRequest,
+    pub(crate) snapshot_request: SnapshotRequest,
     /// Error of the API server when the PVCs could not be expanded.
-    pub expansion_refusal: Option<String>,
-    pub recovery: ObservedRecovery,
-    pub upkeep: ObservedUpkeep,
+    pub(crate) expansion_refusal: Option<String>,
+    pub(crate) recovery: ObservedRecovery,
+    pub(crate) upkeep: ObservedUpkeep,
 }
 
 /// Observed StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedStatefulSet {
-    pub uid: String,
+pub(crate) struct ObservedStatefulSet {
+    pub(crate) uid: String,
     /// Precondition of the next write.
-    pub resource_version: String,
-    pub is_deleting: bool,
+    pub(crate) resource_version: String,
+    pub(crate) is_deleting: bool,
     /// Whether the StatefulSet controller has observed the newest generation.
-    pub is_observed: bool,
-    pub replicas: u32,
-    pub update_strategy: UpdateStrategy,
+    pub(crate) is_observed: bool,
+    pub(crate) replicas: u32,
+    pub(crate) update_strategy: UpdateStrategy,
     /// Whether this controller has applied it; otherwise etcd-druid created it.
-    pub is_ours: bool,
+    pub(crate) is_ours: bool,
     /// Controller revision that new pods get.
-    pub update_revision: Option<String>,
+    pub(crate) update_revision: Option<String>,
     /// etcd image in the pod template.
-    pub etcd_image: Option<String>,
+    pub(crate) etcd_image: Option<String>,
     /// Storage request of the volume claim template, in bytes.
-    pub storage_bytes: Option<u64>,
+    pub(crate) storage_bytes: Option<u64>,
     /// Stage in the pod template.
-    pub peer_tls_stage: PeerTlsStage,
+    pub(crate) peer_tls_stage: PeerTlsStage,
     /// Number of members when the cluster last ran; `None` before bootstrap.
-    pub recorded_size: Option<u32>,
-    pub counts: ReplicaCounts,
+    pub(crate) recorded_size: Option<u32>,
+    pub(crate) counts: ReplicaCounts,
 }
 
 /// Stage of switching peer TLS. A running cluster passes through all three stages in both directions, so that every member
 /// can connect to every other one at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PeerTlsStage {
+pub(crate) enum PeerTlsStage {
     /// Members listen without TLS and have no certificates.
     #[default]
     Off,
@@ -111,7 +111,7 @@ pub enum PeerTlsStage {
 
 impl PeerTlsStage {
     /// Value of the annotation on the StatefulSet.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Prepared => "prepared",
@@ -120,7 +120,7 @@ impl PeerTlsStage {
     }
 
     /// Parses the annotation; `None` for an unknown value.
-    pub fn parse(value: &str) -> Option<Self> {
+    pub(crate) fn parse(value: &str) -> Option<Self> {
         let all = [Self::Off, Self::Prepared, Self::On];
         all.into_iter().find(|stage| stage.as_str() == value)
     }
@@ -128,14 +128,14 @@ impl PeerTlsStage {
 
 /// Pod counts from the status of the StatefulSet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplicaCounts {
-    pub current: i32,
-    pub ready: i32,
+pub(crate) struct ReplicaCounts {
+    pub(crate) current: i32,
+    pub(crate) ready: i32,
 }
 
 /// Update strategy of the StatefulSet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpdateStrategy {
+pub(crate) enum UpdateStrategy {
     /// Pods are replaced when they are deleted; set by this controller.
     #[default]
     OnDelete,
@@ -145,46 +145,46 @@ pub enum UpdateStrategy {
 
 /// Observed pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedPod {
-    pub uid: String,
+pub(crate) struct ObservedPod {
+    pub(crate) uid: String,
     /// Controller revision of the template it was created from.
-    pub revision: Option<String>,
-    pub is_ready: bool,
+    pub(crate) revision: Option<String>,
+    pub(crate) is_ready: bool,
     /// Condition `ContainersReady`, which ignores readiness gates.
-    pub has_ready_containers: bool,
-    pub is_deleting: bool,
-    pub created_at: Option<Timestamp>,
+    pub(crate) has_ready_containers: bool,
+    pub(crate) is_deleting: bool,
+    pub(crate) created_at: Option<Timestamp>,
     /// Pod IP.
-    pub address: Option<String>,
-    pub etcd_image: Option<String>,
+    pub(crate) address: Option<String>,
+    pub(crate) etcd_image: Option<String>,
     /// Result of the init container's check of the data directory; `None` before it has finished.
-    pub finding: Option<InitFinding>,
+    pub(crate) finding: Option<InitFinding>,
     /// Message of that check, when etcd cannot start.
-    pub init_message: Option<String>,
+    pub(crate) init_message: Option<String>,
     /// Newest revision that the check found in the data directory.
-    pub data_revision: Option<i64>,
+    pub(crate) data_revision: Option<i64>,
     /// Restarts of etcd while it is in CrashLoopBackOff; 0 otherwise.
-    pub crash_count: u32,
+    pub(crate) crash_count: u32,
     /// Pods of one cluster have different listeners while TLS is switched.
-    pub listeners: PodListeners,
+    pub(crate) listeners: PodListeners,
 }
 
 /// The listeners that a pod was created with. The spec may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodListeners {
+pub(crate) struct PodListeners {
     /// Client listener of etcd; `None` without TLS.
-    pub client_tls: Option<TlsConfig>,
+    pub(crate) client_tls: Option<TlsConfig>,
     /// Listener of the sidecar; `None` without TLS.
-    pub backup_tls: Option<TlsConfig>,
+    pub(crate) backup_tls: Option<TlsConfig>,
     /// Client port of etcd; `None` when the pod does not name it.
-    pub client_port: Option<u16>,
+    pub(crate) client_port: Option<u16>,
     /// Port of the sidecar; `None` when the pod does not name it.
-    pub backup_port: Option<u16>,
+    pub(crate) backup_port: Option<u16>,
 }
 
 /// Result of the init container's check of the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InitFinding {
+pub(crate) enum InitFinding {
     /// The data is valid, or the member bootstraps the cluster: etcd can start.
     CanStart,
     /// No data; the member waits to be added as a learner.
@@ -205,12 +205,12 @@ pub enum InitFinding {
 
 impl InitFinding {
     /// Whether the data on the volume is proven to be unusable for this cluster.
-    pub fn is_volume_unusable(self) -> bool {
+    pub(crate) fn is_volume_unusable(self) -> bool {
         matches!(self, Self::Corrupt | Self::Foreign)
     }
 
     /// Whether the member has lost its data.
-    pub fn is_data_loss(self) -> bool {
+    pub(crate) fn is_data_loss(self) -> bool {
         matches!(
             self,
             Self::WaitingToJoin | Self::NeedsRestore | Self::Corrupt | Self::Foreign
@@ -220,41 +220,41 @@ impl InitFinding {
 
 /// Observed PVC.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedPvc {
-    pub uid: String,
-    pub is_deleting: bool,
-    pub is_bound: bool,
+pub(crate) struct ObservedPvc {
+    pub(crate) uid: String,
+    pub(crate) is_deleting: bool,
+    pub(crate) is_bound: bool,
     /// Phase `Lost`: its PV no longer exists.
-    pub is_lost: bool,
-    pub requested_bytes: Option<u64>,
-    pub capacity_bytes: Option<u64>,
+    pub(crate) is_lost: bool,
+    pub(crate) requested_bytes: Option<u64>,
+    pub(crate) capacity_bytes: Option<u64>,
     /// Message of the condition `ControllerResizeError` or `NodeResizeError`.
-    pub resize_error: Option<String>,
+    pub(crate) resize_error: Option<String>,
 }
 
 /// Observed Lease of a member.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedMemberLease {
+pub(crate) struct ObservedMemberLease {
     /// `None` before the member has renewed the Lease once, or when the holder cannot be parsed.
-    pub holder: Option<MemberLeaseHolder>,
-    pub renewed_at: Option<Timestamp>,
+    pub(crate) holder: Option<MemberLeaseHolder>,
+    pub(crate) renewed_at: Option<Timestamp>,
     /// Whether the member has peer TLS; `None` when the sidecar does not report it.
-    pub peer_tls: Option<bool>,
+    pub(crate) peer_tls: Option<bool>,
 }
 
 /// Observed Lease of the full or delta snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SnapshotLease {
-    pub created_at: Option<Timestamp>,
+pub(crate) struct SnapshotLease {
+    pub(crate) created_at: Option<Timestamp>,
     /// Time of the newest snapshot.
-    pub renewed_at: Option<Timestamp>,
+    pub(crate) renewed_at: Option<Timestamp>,
     /// Last revision in the newest snapshot.
-    pub revision: Option<i64>,
+    pub(crate) revision: Option<i64>,
 }
 
 /// Membership as etcd reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum ObservedMembership {
+pub(crate) enum ObservedMembership {
     /// etcd was not queried, because no change is pending.
     #[default]
     NotQueried,
@@ -270,34 +270,34 @@ pub enum ObservedMembership {
 
 /// The members confirmed by a quorum.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct QuorumMembers {
-    pub cluster_id: ClusterId,
-    pub list: Vec<ObservedEtcdMember>,
+pub(crate) struct QuorumMembers {
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) list: Vec<ObservedEtcdMember>,
 }
 
 /// Observed etcd member.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedEtcdMember {
-    pub id: MemberId,
+pub(crate) struct ObservedEtcdMember {
+    pub(crate) id: MemberId,
     /// Empty until the member has started once.
-    pub name: String,
+    pub(crate) name: String,
     /// Ordinal of its pod; `None` for a member that is no pod of this Etcd.
-    pub ordinal: Option<Ordinal>,
-    pub peer_urls: Vec<String>,
-    pub is_learner: bool,
+    pub(crate) ordinal: Option<Ordinal>,
+    pub(crate) peer_urls: Vec<String>,
+    pub(crate) is_learner: bool,
     /// `None` when the member does not answer.
-    pub status: Option<EndpointStatus>,
+    pub(crate) status: Option<EndpointStatus>,
 }
 
 impl ObservedEtcdMember {
     /// Whether it answers and follows a leader.
-    pub fn is_healthy(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         self.status
             .as_ref()
             .is_some_and(|status| status.leader.is_some())
     }
 
-    pub fn is_leader(&self) -> bool {
+    pub(crate) fn is_leader(&self) -> bool {
         let leader = self.status.as_ref().and_then(|status| status.leader);
         leader == Some(self.id)
     }
@@ -305,23 +305,23 @@ impl ObservedEtcdMember {
 
 /// Response of a member to a status request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct EndpointStatus {
+pub(crate) struct EndpointStatus {
     /// `None` while the member has no leader.
-    pub leader: Option<MemberId>,
-    pub cluster_id: ClusterId,
+    pub(crate) leader: Option<MemberId>,
+    pub(crate) cluster_id: ClusterId,
     /// etcd version.
-    pub version: String,
+    pub(crate) version: String,
     /// Newest revision of the member.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// Size of the database file.
-    pub db_bytes: i64,
+    pub(crate) db_bytes: i64,
     /// Part of the database file in use.
-    pub db_bytes_in_use: i64,
+    pub(crate) db_bytes_in_use: i64,
 }
 
 /// A snapshot that this process requested from a sidecar before a disruptive change.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum SnapshotRequest {
+pub(crate) enum SnapshotRequest {
     /// None requested since this process started.
     #[default]
     None,

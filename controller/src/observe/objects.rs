@@ -17,8 +17,9 @@ use tracing::debug;
 
 use super::init_verdict::{self, InitVerdict};
 use super::{
-    CaFingerprint, InitFinding, MemberLeaseHolder, Observation, Ordinal, PeerTlsStage, ObservedPvc, ObservedMemberLease, ObservedPod,
-    ObservedStatefulSet, ReplicaCounts, SnapshotLease, UpdateStrategy, PodListeners,
+    CaFingerprint, InitFinding, MemberLeaseHolder, Observation, ObservedMemberLease, ObservedPod,
+    ObservedPvc, ObservedStatefulSet, Ordinal, PeerTlsStage, PodListeners, ReplicaCounts,
+    SnapshotLease, UpdateStrategy,
 };
 use crate::act::annotations::{APPLIED_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use crate::caches::Stores;
@@ -34,20 +35,20 @@ const MAX_OBSERVED_MEMBERS: u32 = MAX_MEMBERS + 1;
 
 /// Observed objects of one cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Objects {
+pub(crate) struct Objects {
     /// Plain data, without the state of etcd itself.
-    pub observation: Observation,
-    pub stateful_set: Option<Arc<StatefulSet>>,
+    pub(crate) observation: Observation,
+    pub(crate) stateful_set: Option<Arc<StatefulSet>>,
     /// Peer certificates in the live StatefulSet.
-    pub peer_tls: Option<PeerTlsConfig>,
+    pub(crate) peer_tls: Option<PeerTlsConfig>,
     /// Host directory of a `Local` store, when its Secret sets one.
-    pub local_store_root: Option<String>,
+    pub(crate) local_store_root: Option<String>,
     /// CAs that a restarted member would load.
-    pub ca_fingerprint: CaFingerprint,
+    pub(crate) ca_fingerprint: CaFingerprint,
 }
 
 /// Reads the objects from the caches.
-pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
+pub(crate) fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
     let names = Names::new(etcd);
     let set = get(
         &stores.stateful_sets,
@@ -58,7 +59,10 @@ pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
     let desired = count_members(etcd);
     let present = set.as_ref().map_or(0, replicas);
     let recorded = set.as_ref().and_then(recorded_size).unwrap_or_default();
-    let limit = desired.max(present).max(recorded).saturating_add(EXTRA_ORDINALS);
+    let limit = desired
+        .max(present)
+        .max(recorded)
+        .saturating_add(EXTRA_ORDINALS);
     let each = || (0..limit).map(Ordinal);
     let lease = |name: &str| get(&stores.leases, name, names.namespace);
     let observation = Observation {
@@ -75,19 +79,17 @@ pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
             .filter_map(|n| {
                 Some((
                     n,
-                    observe_pvc(&get(
-                        &stores.pvcs,
-                        &names.pvc(n.0),
-                        names.namespace,
-                    )?),
+                    observe_pvc(&get(&stores.pvcs, &names.pvc(n.0), names.namespace)?),
                 ))
             })
             .collect(),
         leases: each()
             .filter_map(|n| Some((n, observe_member_lease(&lease(&names.member(n.0))?))))
             .collect::<BTreeMap<_, _>>(),
-        full_snapshot: lease(&names.full_snapshot_lease()).map(|lease| observe_snapshot_lease(&lease)),
-        delta_snapshot: lease(&names.delta_snapshot_lease()).map(|lease| observe_snapshot_lease(&lease)),
+        full_snapshot: lease(&names.full_snapshot_lease())
+            .map(|lease| observe_snapshot_lease(&lease)),
+        delta_snapshot: lease(&names.delta_snapshot_lease())
+            .map(|lease| observe_snapshot_lease(&lease)),
         recovery: super::recovery::observe_recovery(stores, etcd, limit, present == 0),
         upkeep: super::upkeep::observe_upkeep(stores, etcd),
         ..Observation::default()
@@ -107,19 +109,22 @@ pub fn observe_objects(stores: &Stores, etcd: &Etcd) -> Objects {
 
 /// Confirms with the API server which PVCs are missing, where a decision depends on it. A PVC can be absent from the cache
 /// because it was deleted, or because its label was removed.
-pub async fn confirm_missing_pvcs(client: &Client, etcd: &Etcd, observed: &mut Observation) {
+pub(crate) async fn confirm_missing_pvcs(client: &Client, etcd: &Etcd, observed: &mut Observation) {
     // If one pod is not ready, check all: quorum loss is judged by the PVCs of all members.
     let is_any_unready = observed.pods.values().any(|pod| !pod.is_ready);
     let unready = observed.pods.keys().filter(|_| is_any_unready).copied();
     // Old data of a restored cluster must be set aside on every PVC, else an old member starts beside the new cluster.
-    let size = observed.recovery.open_incident().map_or(0, |incident| incident.size);
+    let size = observed
+        .recovery
+        .open_incident()
+        .map_or(0, |incident| incident.size);
     let restored = (0..size.min(MAX_OBSERVED_MEMBERS)).map(Ordinal);
     let relevant: BTreeSet<Ordinal> = unready.chain(restored).collect();
     confirm_pvcs(client, etcd, observed, relevant).await;
 }
 
 /// Requests those of these PVCs that are not in the cache.
-pub async fn confirm_pvcs(
+pub(crate) async fn confirm_pvcs(
     client: &Client,
     etcd: &Etcd,
     observed: &mut Observation,
@@ -221,7 +226,9 @@ fn observe_pod(pod: &Pod) -> ObservedPod {
     let (finding, message) = if has_condition("Initialized") {
         (Some(InitFinding::CanStart), None)
     } else {
-        verdict.map(|verdict| (verdict.finding, verdict.message)).unzip()
+        verdict
+            .map(|verdict| (verdict.finding, verdict.message))
+            .unzip()
     };
     ObservedPod {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
@@ -265,7 +272,8 @@ fn read_init_verdict(pod: &Pod) -> Option<InitVerdict> {
         state.as_ref()?.terminated.as_ref()?.message.clone()
     };
     // While the kubelet waits to restart the container, the termination is in lastState.
-    let message = termination_message(&init.state).or_else(|| termination_message(&init.last_state))?;
+    let message =
+        termination_message(&init.state).or_else(|| termination_message(&init.last_state))?;
     init_verdict::parse_init_verdict(&message)
 }
 
@@ -335,7 +343,10 @@ fn observe_snapshot_lease(lease: &Lease) -> SnapshotLease {
 
 #[cfg(test)]
 mod tests {
-    use mainstay_verdict::{BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport, RefuseCause};
+    use mainstay_verdict::{
+        BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport,
+        RefuseCause,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -351,7 +362,8 @@ mod tests {
                 "name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
             }]}))
         };
-        let crash_count = |reason: &str| etcd(json!({ "waiting": { "reason": reason } })).crash_count;
+        let crash_count =
+            |reason: &str| etcd(json!({ "waiting": { "reason": reason } })).crash_count;
         assert_eq!(crash_count("CrashLoopBackOff"), 7);
         assert_eq!(crash_count("ContainerCreating"), 0);
         assert_eq!(etcd(json!({ "running": {} })).crash_count, 0);
@@ -374,7 +386,10 @@ mod tests {
         crate::trim::trim_pod(&mut pod);
         let observed = observe_pod(&pod);
         assert_eq!(
-            (observed.listeners.client_port, observed.listeners.backup_port),
+            (
+                observed.listeners.client_port,
+                observed.listeners.backup_port
+            ),
             (Some(2379), Some(8080))
         );
         let mut etcd = Etcd::new("main", mainstay_crds::EtcdSpec::default());

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use kube::{Client, ResourceExt};
-use mainstay_telemetry::{ErrorChain, RESTORE_JOB, ProgressSample};
+use mainstay_telemetry::{ErrorChain, ProgressSample, RESTORE_JOB};
 use tracing::debug;
 
 use crate::caches::Stores;
@@ -25,16 +25,16 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Progress of a restore in whole percent, so that the status changes at most a hundred times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RestoreProgress {
+pub(crate) struct RestoreProgress {
     /// 0 to 100.
-    pub percent: u8,
+    pub(crate) percent: u8,
     /// Bytes to read.
-    pub total_bytes: u64,
+    pub(crate) total_bytes: u64,
 }
 
 impl RestoreProgress {
     /// Converts a sample; `None` while the total is unknown.
-    pub fn from_sample(sample: &ProgressSample) -> Option<Self> {
+    pub(crate) fn from_sample(sample: &ProgressSample) -> Option<Self> {
         Some(Self {
             percent: sample.percent()?,
             total_bytes: sample.total_bytes,
@@ -42,7 +42,7 @@ impl RestoreProgress {
     }
 
     /// Approximate bytes read, from the percentage.
-    pub fn done_bytes(self) -> u64 {
+    pub(crate) fn done_bytes(self) -> u64 {
         let done = u128::from(self.total_bytes) * u128::from(self.percent) / 100;
         u64::try_from(done).unwrap_or(self.total_bytes)
     }
@@ -50,19 +50,24 @@ impl RestoreProgress {
 
 /// Last read of the log of one Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogRead {
-    pub job_uid: String,
+pub(crate) struct LogRead {
+    pub(crate) job_uid: String,
     /// Time of the last attempt.
-    pub read_at: Timestamp,
+    pub(crate) read_at: Timestamp,
     /// Whether the last attempt failed.
-    pub has_failed: bool,
+    pub(crate) has_failed: bool,
     /// Last progress found.
-    pub progress: Option<RestoreProgress>,
+    pub(crate) progress: Option<RestoreProgress>,
 }
 
 impl LogRead {
     /// The state after a read; `log` is `None` when it failed. The last progress of the same Job is kept.
-    pub fn from_log(known: Option<&Self>, job: &str, log: Option<&str>, at: Timestamp) -> Self {
+    pub(crate) fn from_log(
+        known: Option<&Self>,
+        job: &str,
+        log: Option<&str>,
+        at: Timestamp,
+    ) -> Self {
         let sample = log.and_then(|log| ProgressSample::latest_for_job(log, RESTORE_JOB));
         let reported = sample.as_ref().and_then(RestoreProgress::from_sample);
         // Another Job is another attempt, which starts at zero.
@@ -76,7 +81,7 @@ impl LogRead {
     }
 
     /// Whether the log is due to be read again.
-    pub fn is_due(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         let interval = if self.has_failed {
             intervals::LOG_RETRY
         } else {
@@ -140,7 +145,11 @@ mod tests {
 
     #[test]
     fn the_newest_line_tells_how_far_it_is() {
-        let log = format!("{}\n{}\nbye\n", progress_line(1, 200), progress_line(87, 200));
+        let log = format!(
+            "{}\n{}\nbye\n",
+            progress_line(1, 200),
+            progress_line(87, 200)
+        );
         let known = read_at_noon(None, Some(&log)).progress.unwrap();
         assert_eq!((known.percent, known.total_bytes), (43, 200));
         assert_eq!(known.done_bytes(), 86, "rounded to whole percent");
@@ -148,7 +157,10 @@ mod tests {
 
     #[test]
     fn without_a_total_there_are_no_percents() {
-        assert_eq!(read_at_noon(None, Some(&progress_line(5, 0))).progress, None);
+        assert_eq!(
+            read_at_noon(None, Some(&progress_line(5, 0))).progress,
+            None
+        );
         assert_eq!(read_at_noon(None, Some("")).progress, None);
     }
 

@@ -20,33 +20,30 @@ use crate::caches::packed::{JOB_NAME_LABEL, find_all, get};
 
 /// Observed recovery of lost data.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedRecovery {
-    pub lock: ObservedLock,
+pub(crate) struct ObservedRecovery {
+    pub(crate) lock: ObservedLock,
     /// The open incident, or the last closed one.
-    pub incident: Option<Incident>,
+    pub(crate) incident: Option<Incident>,
     /// Restore and rename Jobs, by the member whose volume they write.
-    pub jobs: BTreeMap<Ordinal, ObservedJob>,
+    pub(crate) jobs: BTreeMap<Ordinal, ObservedJob>,
     /// Members whose volume a pod of a Job may still write, even if the Job is deleted.
-    pub active_writers: BTreeSet<Ordinal>,
+    pub(crate) active_writers: BTreeSet<Ordinal>,
     /// Progress of the restore Job, if its log shows it.
-    pub progress: Option<RestoreProgress>,
+    pub(crate) progress: Option<RestoreProgress>,
     /// Error of parsing the ConfigMap. The state is unknown then, so no recovery step may be taken.
-    pub parse_error: Option<String>,
+    pub(crate) parse_error: Option<String>,
 }
 
 /// Observed lock, which permits its holder to disrupt the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ObservedLock {
+pub(crate) enum ObservedLock {
     /// Never acquired, or released.
     Free {
         /// Epoch of the last holder.
         epoch: Epoch,
     },
     /// Held by this controller, in this process or an earlier one.
-    HeldByUs {
-        epoch: Epoch,
-        renewed_at: Timestamp,
-    },
+    HeldByUs { epoch: Epoch, renewed_at: Timestamp },
     HeldByOther {
         holder: String,
         purpose: Purpose,
@@ -64,28 +61,22 @@ impl Default for ObservedLock {
     }
 }
 
-impl ObservedLock {
-    /// Epoch of the current or last holder.
-    pub fn epoch(&self) -> Epoch {
-        match self {
-            Self::Free { epoch } | Self::HeldByUs { epoch, .. } | Self::HeldByOther { epoch, .. } => *epoch,
-        }
-    }
-}
-
 impl ObservedRecovery {
-    pub fn open_incident(&self) -> Option<&Incident> {
+    pub(crate) fn open_incident(&self) -> Option<&Incident> {
         self.incident.as_ref().filter(|incident| incident.is_open())
     }
 
     /// The restore Job of the open incident, while it runs.
-    pub fn running_restore(&self) -> Option<&ObservedJob> {
-        let incident = self.open_incident().filter(|open| open.stage == RecoveryStage::Restoring)?;
+    pub(crate) fn running_restore(&self) -> Option<&ObservedJob> {
+        let incident = self
+            .open_incident()
+            .filter(|open| open.stage == RecoveryStage::Restoring)?;
         let job = self.jobs.get(&Ordinal(incident.base))?;
-        (job.belongs_to(incident) && !job.is_deleting && job.state == JobState::Running).then_some(job)
+        (job.belongs_to(incident) && !job.is_deleting && job.state == JobState::Running)
+            .then_some(job)
     }
 
-    pub fn finished_incident(&self) -> Option<&Incident> {
+    pub(crate) fn finished_incident(&self) -> Option<&Incident> {
         self.incident
             .as_ref()
             .filter(|incident| !incident.is_open())
@@ -93,9 +84,18 @@ impl ObservedRecovery {
 }
 
 /// Reads the recovery state from the caches.
-pub(crate) fn observe_recovery(stores: &Stores, etcd: &Etcd, ordinals: u32, is_down: bool) -> ObservedRecovery {
+pub(crate) fn observe_recovery(
+    stores: &Stores,
+    etcd: &Etcd,
+    ordinals: u32,
+    is_down: bool,
+) -> ObservedRecovery {
     let names = Names::new(etcd);
-    let document = get(&stores.config_maps, &names.coordination_config_map(), names.namespace);
+    let document = get(
+        &stores.config_maps,
+        &names.coordination_config_map(),
+        names.namespace,
+    );
     let jobs = (0..ordinals).filter_map(|n| {
         let job = get(&stores.jobs, &names.restore_job(n), names.namespace)?;
         Some((Ordinal(n), jobs::observe_job(&job, &stores.pods)))
@@ -159,7 +159,10 @@ fn parse_document(map: &ConfigMap) -> ObservedRecovery {
     }
 }
 
-fn parse_entry<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, serde_json::Error> {
+fn parse_entry<T: DeserializeOwned>(
+    map: &ConfigMap,
+    key: &str,
+) -> Result<Option<T>, serde_json::Error> {
     let text = map.data.as_ref().and_then(|data| data.get(key));
     text.map(|text| serde_json::from_str(text)).transpose()
 }
@@ -245,7 +248,14 @@ mod tests {
 
     #[test]
     fn a_document_nobody_can_read_is_not_an_empty_one() {
-        assert!(parse_document(&lock_config_map(&json!("mine"))).parse_error.is_some());
-        assert_eq!(parse_document(&ConfigMap::default()), ObservedRecovery::default());
+        assert!(
+            parse_document(&lock_config_map(&json!("mine")))
+                .parse_error
+                .is_some()
+        );
+        assert_eq!(
+            parse_document(&ConfigMap::default()),
+            ObservedRecovery::default()
+        );
     }
 }

@@ -20,13 +20,20 @@ pub(super) fn find_terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
 
 /// The termination message, if it is not empty.
 pub(super) fn termination_message(terminated: &ContainerStateTerminated) -> Option<&str> {
-    terminated.message.as_deref().filter(|text| !text.is_empty())
+    terminated
+        .message
+        .as_deref()
+        .filter(|text| !text.is_empty())
 }
 
 /// Description of a program that left no verdict; `None` when nothing is known.
 pub(super) fn describe_termination(terminated: &ContainerStateTerminated) -> Option<String> {
     let log = termination_message(terminated).unwrap_or_default();
-    let parts = [describe_kill(terminated), describe_progress(log), describe_last_line(log)];
+    let parts = [
+        describe_kill(terminated),
+        describe_progress(log),
+        describe_last_line(log),
+    ];
     let known: Vec<String> = parts.into_iter().flatten().collect();
     Some(known.join("; ")).filter(|description| !description.is_empty())
 }
@@ -103,7 +110,10 @@ mod tests {
     #[test]
     fn a_signal_is_told_from_a_failure_of_its_own() {
         assert_eq!(describe("Error", 137, "").unwrap(), "killed by signal 9");
-        assert_eq!(describe("Error", 1, "panic: full\n").unwrap(), "panic: full");
+        assert_eq!(
+            describe("Error", 1, "panic: full\n").unwrap(),
+            "panic: full"
+        );
         assert_eq!(describe("Error", 1, ""), None);
         assert_eq!(describe("Error", i32::MIN, ""), None, "no overflow");
     }
@@ -111,7 +121,10 @@ mod tests {
     #[test]
     fn what_it_logged_last_is_told_in_words() {
         let warning = r#"{"level":"WARN","message":"no answer","error":"timed out","attempt":3}"#;
-        assert_eq!(describe("Error", 1, warning).unwrap(), "no answer: timed out");
+        assert_eq!(
+            describe("Error", 1, warning).unwrap(),
+            "no answer: timed out"
+        );
         let log = format!("{PROGRESS_LINE}\n{warning}\n");
         assert_eq!(
             describe("Error", 137, &log).unwrap(),
@@ -122,6 +135,9 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_cut() {
         let line = "ö".repeat(10_000);
-        assert_eq!(describe("Error", 1, &line).unwrap().chars().count(), MAX_LINE_CHARS);
+        assert_eq!(
+            describe("Error", 1, &line).unwrap().chars().count(),
+            MAX_LINE_CHARS
+        );
     }
 }

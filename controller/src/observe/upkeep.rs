@@ -18,38 +18,38 @@ use crate::caches::packed::get;
 
 /// Observed upkeep of a backup.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObservedUpkeep {
+pub(crate) struct ObservedUpkeep {
     /// The Job that compacts deltas into a full snapshot.
-    pub compaction: Option<ObservedJob>,
+    pub(crate) compaction: Option<ObservedJob>,
     /// The Job that runs a restore drill.
-    pub drill: Option<ObservedJob>,
+    pub(crate) drill: Option<ObservedJob>,
     /// Deltas since a full snapshot; `None` with a sidecar of etcd-backup-restore, which does not report it.
-    pub delta_backlog: Option<DeltaBacklog>,
+    pub(crate) delta_backlog: Option<DeltaBacklog>,
     /// The full snapshot requested instead of a compaction.
-    pub fallback: FallbackSnapshot,
+    pub(crate) fallback: FallbackSnapshot,
     /// Pins of this controller by name. A pin keeps retention from deleting what a Job reads.
-    pub pins: BTreeMap<String, ObservedPin>,
+    pub(crate) pins: BTreeMap<String, ObservedPin>,
 }
 
 /// Deltas since a full snapshot, as the sidecar reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeltaBacklog {
+pub(crate) struct DeltaBacklog {
     /// Revision of that full snapshot.
-    pub since_revision: i64,
-    pub bytes: u64,
+    pub(crate) since_revision: i64,
+    pub(crate) bytes: u64,
 }
 
 /// A pin of this controller, in this process or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObservedPin {
+pub(crate) struct ObservedPin {
     /// First revision that retention must keep.
-    pub from_revision: i64,
-    pub renewed_at: Timestamp,
+    pub(crate) from_revision: i64,
+    pub(crate) renewed_at: Timestamp,
 }
 
 /// A full snapshot requested instead of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum FallbackSnapshot {
+pub(crate) enum FallbackSnapshot {
     /// None requested since this process started.
     #[default]
     None,
@@ -72,7 +72,11 @@ pub(crate) fn observe_upkeep(stores: &Stores, etcd: &Etcd) -> ObservedUpkeep {
         &names.delta_snapshot_lease(),
         names.namespace,
     );
-    let document = get(&stores.config_maps, &names.coordination_config_map(), names.namespace);
+    let document = get(
+        &stores.config_maps,
+        &names.coordination_config_map(),
+        names.namespace,
+    );
     ObservedUpkeep {
         compaction: job(&names.compaction_job()),
         drill: job(&names.drill_job()),
@@ -133,7 +137,10 @@ mod tests {
         );
         assert_eq!(parsed(&[(DELTA_BYTES, "7")]), None);
         assert_eq!(parsed(&[(DELTA_BYTES_SINCE, "5")]), None);
-        assert_eq!(parsed(&[(DELTA_BYTES, "-7"), (DELTA_BYTES_SINCE, "5")]), None);
+        assert_eq!(
+            parsed(&[(DELTA_BYTES, "-7"), (DELTA_BYTES_SINCE, "5")]),
+            None
+        );
     }
 
     #[test]

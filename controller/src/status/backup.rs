@@ -42,24 +42,28 @@ pub(super) fn check_backup_ready(facts: &Facts<'_>) -> Option<ConditionUpdate> {
     let backup = facts.desired.backup.as_ref()?;
     let unknown = |message: &str| build_update(ConditionStatus::Unknown, "Unknown", message);
     let Some(full_period) = full_snapshot_period(backup, facts.now) else {
-        return Some(unknown("Invalid spec.backup.fullSnapshotSchedule: not a cron expression"));
+        return Some(unknown(
+            "Invalid spec.backup.fullSnapshotSchedule: not a cron expression",
+        ));
     };
     let full = facts.observed.full_snapshot.as_ref();
     let Some(taken) = full.and_then(|lease| lease.renewed_at) else {
         return Some(check_first_snapshot(facts, full));
     };
     let full_late = classify_lateness(facts.now.duration_since(taken), full_period);
-    let delta_late = backup.delta_period_seconds.map_or(Lateness::OnTime, |seconds| {
-        let period = SignedDuration::from_secs(seconds);
-        let checked = facts
-            .observed
-            .delta_snapshot
-            .as_ref()
-            .and_then(|lease| lease.renewed_at);
-        // Deltas continue from the last full snapshot, so its age counts for them too.
-        let since = checked.map_or(taken, |checked| checked.max(taken));
-        classify_lateness(facts.now.duration_since(since), period)
-    });
+    let delta_late = backup
+        .delta_period_seconds
+        .map_or(Lateness::OnTime, |seconds| {
+            let period = SignedDuration::from_secs(seconds);
+            let checked = facts
+                .observed
+                .delta_snapshot
+                .as_ref()
+                .and_then(|lease| lease.renewed_at);
+            // Deltas continue from the last full snapshot, so its age counts for them too.
+            let since = checked.map_or(taken, |checked| checked.max(taken));
+            classify_lateness(facts.now.duration_since(since), period)
+        });
     let kind = if full_late >= delta_late {
         "full"
     } else {
@@ -85,7 +89,9 @@ fn check_first_snapshot(facts: &Facts<'_>, lease: Option<&SnapshotLease>) -> Con
         .and_then(|lease| lease.created_at)
         .map(|created| facts.now.duration_since(created));
     // A cluster that is still bootstrapping has nothing to back up.
-    if waited.is_some_and(|waited| waited > FIRST_SNAPSHOT_TIMEOUT) && facts.world().is_bootstrapped() {
+    if waited.is_some_and(|waited| waited > FIRST_SNAPSHOT_TIMEOUT)
+        && facts.world().is_bootstrapped()
+    {
         return build_update(
             ConditionStatus::False,
             "BackupFailed",
@@ -132,7 +138,9 @@ pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
         .filter(|_| facts.desired.replicas > 0)?;
     let until_limit = |taken: Option<Timestamp>, period: SignedDuration| {
         let age = facts.now.duration_since(taken?);
-        let limit = lateness_limits(period).into_iter().find(|limit| age <= *limit)?;
+        let limit = lateness_limits(period)
+            .into_iter()
+            .find(|limit| age <= *limit)?;
         // One second past the limit, so that the comparison holds on wake-up.
         Some((limit - age).unsigned_abs() + Duration::from_secs(1))
     };

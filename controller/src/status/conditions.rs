@@ -6,9 +6,9 @@ use mainstay_crds::etcd::{EtcdMemberStatus, MemberState};
 use mainstay_crds::{Condition, ConditionStatus, ConditionType};
 use mainstay_ids::ClusterId;
 
-use super::{Facts, backup, timestamps, recovery, upkeep};
+use super::{Facts, backup, recovery, timestamps, upkeep};
 use crate::decide::{SpecRefusal, quorum};
-use crate::observe::{ObservedMembership, Ordinal, ObservedMemberLease};
+use crate::observe::{ObservedMemberLease, ObservedMembership, Ordinal};
 
 /// Reason of a condition that keeps its last status because the cluster is hibernated. etcd-druid uses the same reason.
 pub(crate) const NOT_CHECKED: &str = "NotChecked";
@@ -33,7 +33,10 @@ pub(super) fn build_update(
 }
 
 /// All conditions, sorted by type. Conditions of other writers are kept unchanged.
-pub(super) fn compute_conditions(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Vec<Condition> {
+pub(super) fn compute_conditions(
+    facts: &Facts<'_>,
+    members: &[EtcdMemberStatus],
+) -> Vec<Condition> {
     use ConditionType as Type;
     let mut computed = vec![
         (Type::Ready, Some(check_ready(facts, members))),
@@ -46,7 +49,10 @@ pub(super) fn compute_conditions(facts: &Facts<'_>, members: &[EtcdMemberStatus]
             Type::BootstrappedWithExistingCluster,
             check_bootstrapped(facts, members),
         ),
-        (Type::RecoveryRequired, recovery::check_recovery_required(facts)),
+        (
+            Type::RecoveryRequired,
+            recovery::check_recovery_required(facts),
+        ),
     ];
     // Results of compactions and drills stay until a newer Job has ended.
     let upkeep = [
@@ -58,7 +64,9 @@ pub(super) fn compute_conditions(facts: &Facts<'_>, members: &[EtcdMemberStatus]
     ];
     computed.extend(upkeep.into_iter().filter(|(_, update)| update.is_some()));
     let is_ours = |type_: &Type| computed.iter().any(|(ours, _)| ours == type_);
-    let before = facts.previous_status().and_then(|status| status.conditions.as_ref());
+    let before = facts
+        .previous_status()
+        .and_then(|status| status.conditions.as_ref());
     let others = before
         .into_iter()
         .flatten()
@@ -99,8 +107,8 @@ fn stamp_condition(facts: &Facts<'_>, type_: ConditionType, update: ConditionUpd
     let now = timestamps::to_whole_seconds(facts.now);
     // lastTransitionTime follows the status, lastUpdateTime also reason and message.
     let same_status = before.filter(|before| before.status == update.status);
-    let same =
-        same_status.filter(|before| before.reason == update.reason && before.message == update.message);
+    let same = same_status
+        .filter(|before| before.reason == update.reason && before.message == update.message);
     Condition {
         last_transition_time: same_status
             .map_or_else(|| now.clone(), |before| before.last_transition_time.clone()),
@@ -192,7 +200,10 @@ fn check_all_ready(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Condition
         Some(member) => build_update(
             ConditionStatus::False,
             "NotAllMembersReady",
-            format!("Member {} is {}: {}", member.name, member.status, member.reason),
+            format!(
+                "Member {} is {}: {}",
+                member.name, member.status, member.reason
+            ),
         ),
         None if members.len() < desired => build_update(
             ConditionStatus::False,
@@ -209,7 +220,8 @@ fn check_all_ready(facts: &Facts<'_>, members: &[EtcdMemberStatus]) -> Condition
 
 /// Whether every member runs the whole spec, including the parts that are not applied yet.
 fn check_all_updated(facts: &Facts<'_>) -> ConditionUpdate {
-    let not = |message: String| build_update(ConditionStatus::False, "NotAllMembersUpdated", message);
+    let not =
+        |message: String| build_update(ConditionStatus::False, "NotAllMembersUpdated", message);
     let Some(set) = &facts.observed.stateful_set else {
         return build_update(
             ConditionStatus::Unknown,
@@ -219,9 +231,7 @@ fn check_all_updated(facts: &Facts<'_>) -> ConditionUpdate {
     };
     // Until the StatefulSet controller has observed the change, updateRevision is that of the old template.
     if !set.is_observed {
-        return not(
-            "StatefulSet changed and not yet observed by its controller".to_owned(),
-        );
+        return not("StatefulSet changed and not yet observed by its controller".to_owned());
     }
     // Scaling proceeds one member at a time, so the StatefulSet may lag behind the spec.
     if set.replicas != facts.desired.replicas {
@@ -252,7 +262,8 @@ fn check_all_updated(facts: &Facts<'_>) -> ConditionUpdate {
     }
     let shape = facts.plan.effective_spec.as_ref();
     if shape.is_some_and(|shape| {
-        shape.held_fields != crate::decide::HeldFields::default() || shape.peer_tls_stage != set.peer_tls_stage
+        shape.held_fields != crate::decide::HeldFields::default()
+            || shape.peer_tls_stage != set.peer_tls_stage
     }) {
         return not("Part of the spec is not applied yet".to_owned());
     }
@@ -290,7 +301,7 @@ fn check_data_volumes(facts: &Facts<'_>) -> ConditionUpdate {
         is_small.then(|| format!("Volume of {name} is being expanded"))
     });
     let refused = facts.plan.refusals.iter().find_map(|refusal| {
-        use crate::decide::SpecRefusal::{VolumeShrink, VolumeExpansion};
+        use crate::decide::SpecRefusal::{VolumeExpansion, VolumeShrink};
         matches!(refusal, VolumeShrink { .. } | VolumeExpansion { .. })
             .then(|| super::describe_refusal(refusal))
     });

@@ -3,21 +3,21 @@
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, EtcdStatus, OperationState};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusEvent {
-    pub kind: StatusEventKind,
-    pub reason: String,
-    pub note: String,
+pub(crate) struct StatusEvent {
+    pub(crate) kind: StatusEventKind,
+    pub(crate) reason: String,
+    pub(crate) note: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusEventKind {
+pub(crate) enum StatusEventKind {
     Normal,
     /// An operator should have a look.
     Warning,
 }
 
 /// One Event for each transition between two statuses.
-pub fn collect_events(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Vec<StatusEvent> {
+pub(crate) fn collect_events(before: Option<&EtcdStatus>, after: &EtcdStatus) -> Vec<StatusEvent> {
     let mut events: Vec<StatusEvent> = after
         .conditions
         .iter()

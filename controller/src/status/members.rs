@@ -7,7 +7,7 @@ use mainstay_crds::etcd::{EtcdMemberStatus, MemberRole, MemberState};
 
 use super::{Facts, timestamps};
 use crate::intervals;
-use crate::observe::{EndpointStatus, Ordinal, ObservedMemberLease};
+use crate::observe::{EndpointStatus, ObservedMemberLease, Ordinal};
 
 /// The reported database size changes only by more than a tenth; otherwise every reconcile would write the status.
 const SIZE_TOLERANCE_DIVISOR: i64 = 10;
@@ -68,7 +68,10 @@ fn compute_member(facts: &Facts<'_>, ordinal: Ordinal) -> Option<EtcdMemberStatu
     })
 }
 
-fn map_answer<T>(answer: Option<&EndpointStatus>, value: impl Fn(&EndpointStatus) -> T) -> Option<T> {
+fn map_answer<T>(
+    answer: Option<&EndpointStatus>,
+    value: impl Fn(&EndpointStatus) -> T,
+) -> Option<T> {
     answer.map(value)
 }
 
@@ -90,7 +93,11 @@ fn smooth_db_size(now: Option<i64>, before: Option<i64>) -> Option<i64> {
 }
 
 /// State and reason by the age of the last renewal, with etcd-druid's reasons.
-fn classify_lease_age(facts: &Facts<'_>, ordinal: Ordinal, renewed: Timestamp) -> (MemberState, &'static str) {
+fn classify_lease_age(
+    facts: &Facts<'_>,
+    ordinal: Ordinal,
+    renewed: Timestamp,
+) -> (MemberState, &'static str) {
     let [unknown, not_ready] = lease_age_limits(facts);
     let age = facts.now.duration_since(renewed);
     // Regardless of the pod, in etcd-druid's order.
@@ -143,6 +150,9 @@ pub(super) fn time_until_change(facts: &Facts<'_>) -> Option<Duration> {
     };
     // Also after the last limit: only polling shows that a member is back.
     let soonest = leases.iter().copied().filter_map(change);
-    let poll = leases.iter().any(is_not_ready).then_some(intervals::UNHEALTHY_POLL);
+    let poll = leases
+        .iter()
+        .any(is_not_ready)
+        .then_some(intervals::UNHEALTHY_POLL);
     soonest.chain(poll).min()
 }

@@ -1,21 +1,39 @@
 //! Sentences of status, Events and logs for steps, blockers and refusals.
 
-use crate::decide::{Blocker, DisruptiveChange, SpecRefusal, MemberRemovalReason, PodDeletionReason, ReconcileStep, UpgradeRule, PvcDeletionReason};
+use crate::decide::{
+    Blocker, DisruptiveChange, MemberRemovalReason, PodDeletionReason, PvcDeletionReason,
+    ReconcileStep, SpecRefusal, UpgradeRule,
+};
 use crate::observe::Ordinal;
 use crate::quantity::to_quantity;
-use crate::validate::{MAX_MEMBERS, DISABLE_COMPONENT_PROTECTION, WITHOUT_SNAPSHOT, DesiredState};
+use crate::validate::{DISABLE_COMPONENT_PROTECTION, DesiredState, MAX_MEMBERS, WITHOUT_SNAPSHOT};
 
-pub fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> String {
+pub(crate) fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> String {
     let pod = |ordinal: &Ordinal| desired.pod_name(*ordinal);
     match step {
-        ReconcileStep::DisableRollingUpdate => "Switching the StatefulSet to update strategy OnDelete".to_owned(),
-        ReconcileStep::Snapshot { before } => format!("{} pending: taking a full snapshot", describe_change(*before)),
-        ReconcileStep::Scale { from, to } => format!("Scaling the StatefulSet from {from} to {to} pods"),
+        ReconcileStep::DisableRollingUpdate => {
+            "Switching the StatefulSet to update strategy OnDelete".to_owned()
+        }
+        ReconcileStep::Snapshot { before } => format!(
+            "{} pending: taking a full snapshot",
+            describe_change(*before)
+        ),
+        ReconcileStep::Scale { from, to } => {
+            format!("Scaling the StatefulSet from {from} to {to} pods")
+        }
         ReconcileStep::DeletePod {
-            ordinal, reason: cause, ..
-        } => format!("Restarting pod {} ({})", pod(ordinal), describe_pod_deletion(*cause)),
+            ordinal,
+            reason: cause,
+            ..
+        } => format!(
+            "Restarting pod {} ({})",
+            pod(ordinal),
+            describe_pod_deletion(*cause)
+        ),
         ReconcileStep::DeletePvc {
-            ordinal, reason: cause, ..
+            ordinal,
+            reason: cause,
+            ..
         } => {
             format!(
                 "Deleting the PVC of {} ({})",
@@ -24,9 +42,13 @@ pub fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> String {
             )
         }
         ReconcileStep::AddLearner { ordinal } => format!("Adding {} as a learner", pod(ordinal)),
-        ReconcileStep::Promote { ordinal, .. } => format!("Promoting learner {} to a voting member", pod(ordinal)),
+        ReconcileStep::Promote { ordinal, .. } => {
+            format!("Promoting learner {} to a voting member", pod(ordinal))
+        }
         ReconcileStep::RemoveMember {
-            ordinal, reason: cause, ..
+            ordinal,
+            reason: cause,
+            ..
         } => {
             format!(
                 "Removing member {} from the cluster ({})",
@@ -34,7 +56,9 @@ pub fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> String {
                 describe_member_removal(*cause)
             )
         }
-        ReconcileStep::MoveLeader { from, to } => format!("Transferring leadership from {from} to {to}"),
+        ReconcileStep::MoveLeader { from, to } => {
+            format!("Transferring leadership from {from} to {to}")
+        }
         ReconcileStep::UpdatePeerUrls { ordinal, .. } => {
             format!("Updating the peer URLs of {}", pod(ordinal))
         }
@@ -45,13 +69,15 @@ pub fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> String {
                 to_quantity(*bytes).0
             )
         }
-        ReconcileStep::RecreateStatefulSet { .. } => "Recreating StatefulSet, keeping its pods".to_owned(),
+        ReconcileStep::RecreateStatefulSet { .. } => {
+            "Recreating StatefulSet, keeping its pods".to_owned()
+        }
         ReconcileStep::Recover(step) => super::recovery::describe_recovery_step(step, desired),
         ReconcileStep::Wait { blocker: on } => describe_blocker(on, desired),
     }
 }
 
-pub fn describe_blocker(blocker: &Blocker, desired: &DesiredState) -> String {
+pub(crate) fn describe_blocker(blocker: &Blocker, desired: &DesiredState) -> String {
     let pod = |ordinal: &Ordinal| desired.pod_name(*ordinal);
     match blocker {
         Blocker::StatefulSetUnobserved => "Waiting for the StatefulSet controller to observe the latest change".to_owned(),
@@ -100,7 +126,7 @@ pub fn describe_blocker(blocker: &Blocker, desired: &DesiredState) -> String {
     }
 }
 
-pub fn describe_refusal(refusal: &SpecRefusal) -> String {
+pub(crate) fn describe_refusal(refusal: &SpecRefusal) -> String {
     match refusal {
         SpecRefusal::InvalidReplicas { replicas } => format!("spec.replicas must be between 0 and {MAX_MEMBERS}, not {replicas}"),
         SpecRefusal::VolumeShrink { current_bytes: current, requested_bytes: requested } => format!(

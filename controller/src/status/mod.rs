@@ -9,14 +9,14 @@
 //! timestamps move only with the value they belong to. Fields and conditions of other writers are kept.
 
 mod backup;
-mod timestamps;
 mod conditions;
 mod events;
 mod members;
+mod messages;
 mod operation;
 mod recovery;
+mod timestamps;
 mod upkeep;
-mod messages;
 
 #[cfg(test)]
 mod tests;
@@ -34,18 +34,20 @@ use crate::observe::{Observation, PeerTlsStage};
 use crate::validate::DesiredState;
 
 pub(crate) use conditions::NOT_CHECKED;
-pub use events::{StatusEvent, StatusEventKind, collect_events};
-pub use recovery::{describe_recovery_blocker, read_data_lost_since, describe_incident as plan_of};
-pub use upkeep::read_reported_upkeep as told_upkeep;
-pub use messages::{describe_blocker, describe_refusal, describe_step};
+pub(crate) use events::{StatusEvent, StatusEventKind, collect_events};
+pub(crate) use messages::{describe_blocker, describe_refusal, describe_step};
+pub(crate) use recovery::{
+    describe_incident as plan_of, describe_recovery_blocker, read_data_lost_since,
+};
+pub(crate) use upkeep::read_reported_upkeep as told_upkeep;
 
 /// Ages of a member's Lease that change its reported state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thresholds {
+pub(crate) struct Thresholds {
     /// Time since the last renewal after which a member is Unknown.
-    pub unknown: Duration,
+    pub(crate) unknown: Duration,
     /// Time in state Unknown after which a member is NotReady.
-    pub not_ready: Duration,
+    pub(crate) not_ready: Duration,
 }
 
 impl Default for Thresholds {
@@ -59,32 +61,32 @@ impl Default for Thresholds {
 
 /// The error that ended a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReconcileFailure {
+pub(crate) struct ReconcileFailure {
     /// Code of `lastErrors`, for example `ERR_SYNC_STATEFULSET`.
-    pub code: String,
-    pub description: String,
+    pub(crate) code: String,
+    pub(crate) description: String,
 }
 
 /// Input of the status.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// Includes the previous status.
-    pub etcd: &'a Etcd,
-    pub desired: &'a DesiredState,
-    pub observed: &'a Observation,
-    pub plan: &'a ReconcilePlan,
-    pub policy: &'a ReconcilePolicy,
-    pub last_known: &'a LastKnown,
+    pub(crate) etcd: &'a Etcd,
+    pub(crate) desired: &'a DesiredState,
+    pub(crate) observed: &'a Observation,
+    pub(crate) plan: &'a ReconcilePlan,
+    pub(crate) policy: &'a ReconcilePolicy,
+    pub(crate) last_known: &'a LastKnown,
     /// `None` when the reconcile succeeded.
-    pub failure: Option<&'a ReconcileFailure>,
-    pub thresholds: Thresholds,
+    pub(crate) failure: Option<&'a ReconcileFailure>,
+    pub(crate) thresholds: Thresholds,
     /// Identifies this reconcile in the log.
-    pub run_id: &'a str,
-    pub now: Timestamp,
+    pub(crate) run_id: &'a str,
+    pub(crate) now: Timestamp,
 }
 
 impl<'a> Facts<'a> {
-    pub fn world(&self) -> World<'a> {
+    pub(crate) fn world(&self) -> World<'a> {
         World {
             desired: self.desired,
             observed: self.observed,
@@ -94,11 +96,11 @@ impl<'a> Facts<'a> {
         }
     }
 
-    pub fn previous_status(&self) -> Option<&'a EtcdStatus> {
+    pub(crate) fn previous_status(&self) -> Option<&'a EtcdStatus> {
         self.etcd.status.as_ref()
     }
 
-    pub fn previous_condition(&self, type_: &ConditionType) -> Option<&'a Condition> {
+    pub(crate) fn previous_condition(&self, type_: &ConditionType) -> Option<&'a Condition> {
         let conditions = self.previous_status()?.conditions.as_ref()?;
         conditions
             .iter()
@@ -106,7 +108,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
+pub(crate) fn compute(facts: &Facts<'_>) -> EtcdStatus {
     let before = facts.previous_status().cloned().unwrap_or_default();
     if facts.desired.requests.is_runtime_disabled {
         return compute_without_runtime(facts, before);
@@ -141,7 +143,10 @@ pub fn compute(facts: &Facts<'_>) -> EtcdStatus {
             .or(before.bootstrap_with_existing_cluster),
         conditions: Some(conditions),
         label_selector: before.label_selector,
-        mainstay: upkeep::set_drill_status(facts, recovery::set_recovery_status(facts, before.mainstay)),
+        mainstay: upkeep::set_drill_status(
+            facts,
+            recovery::set_recovery_status(facts, before.mainstay),
+        ),
     }
 }
 
@@ -170,7 +175,8 @@ fn is_ready(facts: &Facts<'_>, conditions: &[Condition]) -> bool {
             && condition.status == ConditionStatus::True
     });
     let is_hibernated = desired == 0 && facts.world().size() == 0;
-    is_hibernated || (is_updated && u32::try_from(ready.count()).is_ok_and(|ready| ready >= desired))
+    is_hibernated
+        || (is_updated && u32::try_from(ready.count()).is_ok_and(|ready| ready >= desired))
 }
 
 /// The cluster that was joined, recorded once when all members have joined.
@@ -205,7 +211,7 @@ fn build_bootstrap_status(facts: &Facts<'_>, conditions: &[Condition]) -> Option
 }
 
 /// Time until a condition may change without a watch event: a Lease expires, a snapshot becomes late.
-pub fn requeue_after(facts: &Facts<'_>) -> Option<Duration> {
+pub(crate) fn requeue_after(facts: &Facts<'_>) -> Option<Duration> {
     members::time_until_change(facts)
         .into_iter()
         .chain(backup::time_until_change(facts))

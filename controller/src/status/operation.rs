@@ -2,13 +2,15 @@
 
 use mainstay_crds::{LastError, LastOperation, OperationState, OperationType};
 
-use super::{Facts, ReconcileFailure, timestamps, describe_refusal, describe_step};
+use super::{Facts, ReconcileFailure, describe_refusal, describe_step, timestamps};
 use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::InitFinding;
-use crate::validate::{DriftPolicy, DISABLE_COMPONENT_PROTECTION};
+use crate::validate::{DISABLE_COMPONENT_PROTECTION, DriftPolicy};
 
 /// Keeps the previous operation and errors, with their times, when the text is unchanged: an unchanged status needs no write.
-pub(super) fn compute_operation(facts: &Facts<'_>) -> (Option<LastOperation>, Option<Vec<LastError>>) {
+pub(super) fn compute_operation(
+    facts: &Facts<'_>,
+) -> (Option<LastOperation>, Option<Vec<LastError>>) {
     let (state, description) = describe_current_state(facts);
     let before = facts
         .previous_status()
@@ -45,7 +47,10 @@ fn describe_current_state(facts: &Facts<'_>) -> (OperationState, String) {
                 (Some(_), None) => OperationState::Requeue,
                 (None, _) => OperationState::Processing,
             };
-            (state, append_data_check(facts, describe_step(step, facts.desired)))
+            (
+                state,
+                append_data_check(facts, describe_step(step, facts.desired)),
+            )
         }
         // Only with no step left: a refusal must not hide work in progress.
         (None, Some(refusal)) => (OperationState::Requeue, describe_refusal(refusal)),
@@ -75,9 +80,15 @@ fn describe_data_check(facts: &Facts<'_>) -> Option<String> {
     facts.observed.pods.iter().find_map(|(ordinal, pod)| {
         let is_bad = matches!(
             pod.finding?,
-            InitFinding::Refused | InitFinding::NothingToRestore | InitFinding::Corrupt | InitFinding::Foreign
+            InitFinding::Refused
+                | InitFinding::NothingToRestore
+                | InitFinding::Corrupt
+                | InitFinding::Foreign
         );
-        let message = pod.init_message.as_ref().filter(|_| is_bad && !pod.is_deleting)?;
+        let message = pod
+            .init_message
+            .as_ref()
+            .filter(|_| is_bad && !pod.is_deleting)?;
         Some(format!("{}: {message}", facts.desired.pod_name(*ordinal)))
     })
 }

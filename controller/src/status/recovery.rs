@@ -1,14 +1,14 @@
 //! `RecoveryRequired` and `status.mainstay.recovery`: lost data and the progress of its recovery.
 
 use jiff::Timestamp;
-use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage};
+use mainstay_coordination::incident::{Incident, RecoveryCause, RecoverySource, RecoveryStage};
 use mainstay_crds::etcd::{APPROVE_RECOVERY, MainstayStatus, RecoveryPhase, RecoveryStatus};
 use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 use mainstay_telemetry::format_bytes;
 
 use super::conditions::{ConditionUpdate, build_update};
 use super::{Facts, timestamps};
-use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, RecoveryJobKind};
+use crate::decide::recovery::{RecoveryBlocker, RecoveryJobKind, RecoveryStep};
 use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::{Ordinal, RestoreProgress};
 use crate::validate::DesiredState;
@@ -16,18 +16,30 @@ use crate::validate::DesiredState;
 pub(super) fn describe_recovery_step(step: &RecoveryStep, desired: &DesiredState) -> String {
     let pod = |ordinal: Ordinal| desired.pod_name(ordinal);
     match step {
-        RecoveryStep::OpenIncident(incident) => format!("Starting recovery: {}", describe_incident(incident, desired)),
+        RecoveryStep::OpenIncident(incident) => format!(
+            "Starting recovery: {}",
+            describe_incident(incident, desired)
+        ),
         RecoveryStep::ReacquireLock => "Reacquiring the recovery lock".to_owned(),
         RecoveryStep::RaiseEpoch { above } => {
-            format!("Raising the epoch of the recovery lock above {above}, which is recorded on a volume")
+            format!(
+                "Raising the epoch of the recovery lock above {above}, which is recorded on a volume"
+            )
         }
         // The lock is renewed while the recovery waits, so the status names what it waits for.
         RecoveryStep::RenewLock(on) => super::describe_blocker(on, desired),
         RecoveryStep::Scale { from, to: 0 } => format!("Stopping {from} pods for the recovery"),
         RecoveryStep::Scale { to, .. } => format!("Starting {to} pods after the recovery"),
-        RecoveryStep::CreateJob { ordinal, kind: job_kind, .. } => match job_kind {
+        RecoveryStep::CreateJob {
+            ordinal,
+            kind: job_kind,
+            ..
+        } => match job_kind {
             RecoveryJobKind::Restore => format!("Restoring the data of {}", pod(*ordinal)),
-            RecoveryJobKind::RenameToPrevious => format!("Moving the old data of {} to the previous data directory", pod(*ordinal)),
+            RecoveryJobKind::RenameToPrevious => format!(
+                "Moving the old data of {} to the previous data directory",
+                pod(*ordinal)
+            ),
         },
         RecoveryStep::DeleteJob { ordinal, .. } => {
             format!("Deleting the last Job on the volume of {}", pod(*ordinal))
@@ -42,7 +54,10 @@ pub(super) fn describe_recovery_step(step: &RecoveryStep, desired: &DesiredState
     }
 }
 
-pub fn describe_recovery_blocker(blocker: &RecoveryBlocker, desired: &DesiredState) -> String {
+pub(crate) fn describe_recovery_blocker(
+    blocker: &RecoveryBlocker,
+    desired: &DesiredState,
+) -> String {
     let pod = |ordinal: &Ordinal| desired.pod_name(*ordinal);
     match blocker {
         RecoveryBlocker::LossUnconfirmed => {
@@ -106,7 +121,7 @@ fn truncate_to_seconds(time: Timestamp) -> Timestamp {
 }
 
 /// Cause and source of a recovery, and which writes it loses.
-pub fn describe_incident(incident: &Incident, desired: &DesiredState) -> String {
+pub(crate) fn describe_incident(incident: &Incident, desired: &DesiredState) -> String {
     let base = desired.pod_name(Ordinal(incident.base));
     let cause = match incident.cause {
         RecoveryCause::MemberLost => "the only member lost its data",
@@ -124,7 +139,7 @@ pub fn describe_incident(incident: &Incident, desired: &DesiredState) -> String 
 }
 
 /// When `RecoveryRequired` became true. `None` while it is not.
-pub fn read_data_lost_since(status: &EtcdStatus) -> Option<Timestamp> {
+pub(crate) fn read_data_lost_since(status: &EtcdStatus) -> Option<Timestamp> {
     let conditions = status.conditions.as_ref()?;
     let reported = conditions.iter().find(|condition| {
         condition.type_ == ConditionType::RecoveryRequired
@@ -135,8 +150,9 @@ pub fn read_data_lost_since(status: &EtcdStatus) -> Option<Timestamp> {
 
 /// Absent until data was lost once.
 pub(super) fn check_recovery_required(facts: &Facts<'_>) -> Option<ConditionUpdate> {
-    let message =
-        |step: &ReconcileStep| super::operation::append_data_check(facts, super::describe_step(step, facts.desired));
+    let message = |step: &ReconcileStep| {
+        super::operation::append_data_check(facts, super::describe_step(step, facts.desired))
+    };
     let step = facts.plan.step.as_ref();
     let reason = match (step.and_then(ReconcileStep::blocker), step) {
         (Some(Blocker::RecoveryBlocked(blocker)), _) => Some(condition_reason(blocker)),

@@ -185,7 +185,8 @@ fn one_voter_of_three_that_were_members_is_no_quorum_whatever_it_can_do_alone() 
         panic!("membership was queried");
     };
     members.list.truncate(2);
-    let ready = |fixture: &ClusterFixture| status_and_reason(&status_of(fixture), &ConditionType::Ready);
+    let ready =
+        |fixture: &ClusterFixture| status_and_reason(&status_of(fixture), &ConditionType::Ready);
     assert_eq!(
         ready(&fixture),
         (ConditionStatus::True, "Quorate".to_owned()),
@@ -225,7 +226,9 @@ fn what_a_silent_member_once_said_is_no_second_cluster() {
 
 #[test]
 fn a_cluster_that_grows_keeps_its_quorum() {
-    let fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let fixture = ClusterFixture::healthy(1)
+        .with_replicas(3)
+        .with_waiting_pod(1);
     assert_eq!(
         status_and_reason(&status_of(&fixture), &ConditionType::Ready),
         (ConditionStatus::True, "Quorate".to_owned())
@@ -243,7 +246,10 @@ fn silence_is_unknown_before_it_is_not_ready() {
         (member.status, member.reason)
     };
     let fixture = || without_member_query(ClusterFixture::healthy(3));
-    assert_eq!(state(with_lease_age(fixture(), 2, 59)).0, MemberState::Ready);
+    assert_eq!(
+        state(with_lease_age(fixture(), 2, 59)).0,
+        MemberState::Ready
+    );
     assert_eq!(
         state(with_lease_age(fixture(), 2, 61)),
         (MemberState::Unknown, "LeaseExpired".to_owned())
@@ -265,7 +271,11 @@ fn silence_is_unknown_before_it_is_not_ready() {
 
 #[test]
 fn members_nobody_can_say_anything_of_make_readiness_unknown_not_false() {
-    let fixture = with_lease_age(with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 70), 2, 70);
+    let fixture = with_lease_age(
+        with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 70),
+        2,
+        70,
+    );
     assert_eq!(
         status_and_reason(&status_of(&fixture), &ConditionType::Ready).0,
         ConditionStatus::Unknown
@@ -280,7 +290,12 @@ fn members_nobody_can_say_anything_of_make_readiness_unknown_not_false() {
 fn times_move_only_with_what_they_are_about() {
     let before = status_of(&ClusterFixture::healthy(3));
     let later = noon() + SignedDuration::from_secs(400);
-    let after = status_after(&without_member_query(ClusterFixture::healthy(3)), Some(before.clone()), later, None);
+    let after = status_after(
+        &without_member_query(ClusterFixture::healthy(3)),
+        Some(before.clone()),
+        later,
+        None,
+    );
     let ready = |status: &EtcdStatus| condition(status, &ConditionType::Ready);
     assert_ne!(ready(&after).status, ready(&before).status);
     assert_eq!(ready(&after).last_transition_time.0, later);
@@ -302,7 +317,10 @@ fn members_in_different_clusters_are_told() {
         .cluster_id = Some(ClusterId(8));
     let mismatch = condition(&status_of(&fixture), &ConditionType::ClusterIDMismatch);
     assert_eq!(mismatch.status, ConditionStatus::True);
-    assert_eq!(mismatch.message, "Members report different cluster IDs: 7, 8");
+    assert_eq!(
+        mismatch.message,
+        "Members report different cluster IDs: 7, 8"
+    );
 }
 
 fn backup_condition(
@@ -510,14 +528,19 @@ fn transitions_are_events_and_standing_still_is_none() {
 
 #[test]
 fn what_a_check_has_against_starting_is_told_in_its_words() {
-    let mut fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::Refused);
-    fixture.observed.pods.get_mut(&Ordinal(2)).unwrap().init_message =
-        Some("the volume belongs to namespace \"other\"".to_owned());
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_member_down(2)
+        .with_finding(2, InitFinding::Refused);
+    fixture
+        .observed
+        .pods
+        .get_mut(&Ordinal(2))
+        .unwrap()
+        .init_message = Some("the volume belongs to namespace \"other\"".to_owned());
     let before = status_of(&ClusterFixture::healthy(3));
     let status = status_after(&fixture, Some(before.clone()), noon(), None);
     let operation = status.last_operation.clone().unwrap();
-    let message =
-        "Waiting for member main-2 to become healthy; main-2: the volume belongs to namespace \"other\"";
+    let message = "Waiting for member main-2 to become healthy; main-2: the volume belongs to namespace \"other\"";
     assert_eq!(operation.description, message);
     assert_eq!(operation.state, OperationState::Error);
     let errors = status.last_errors.clone().unwrap();
@@ -540,7 +563,8 @@ fn how_far_a_restore_is_is_told_while_it_goes_on() {
     fixture.observed.pods.clear();
     fixture.stateful_set_mut().replicas = 0;
     fixture.observed.recovery.incident = Some(test_incident());
-    let recovery = |fixture: &ClusterFixture| status_of(fixture).mainstay.unwrap().recovery.unwrap();
+    let recovery =
+        |fixture: &ClusterFixture| status_of(fixture).mainstay.unwrap().recovery.unwrap();
     let unknown = recovery(&fixture);
     assert_eq!((unknown.phase, unknown.percent), (Restoring, None));
     assert!(!unknown.message.contains('%'), "{}", unknown.message);

@@ -5,11 +5,13 @@ use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 
 use super::conditions::{ConditionUpdate, build_update};
 use super::{Facts, timestamps};
-use crate::decide::upkeep::{FULL_SNAPSHOT_FAILED, FULL_SNAPSHOT_TAKEN, ReportedUpkeep, ReportedOutcome, format_job_marker};
+use crate::decide::upkeep::{
+    FULL_SNAPSHOT_FAILED, FULL_SNAPSHOT_TAKEN, ReportedOutcome, ReportedUpkeep, format_job_marker,
+};
 use crate::observe::{FallbackSnapshot, JobState, ObservedJob};
 
 /// The results that the previous status reports.
-pub fn read_reported_upkeep(status: &EtcdStatus) -> ReportedUpkeep {
+pub(crate) fn read_reported_upkeep(status: &EtcdStatus) -> ReportedUpkeep {
     let reported_outcome = |type_: ConditionType| {
         let conditions = status.conditions.as_ref()?;
         let found = conditions
@@ -47,7 +49,11 @@ pub(super) fn check_compaction(facts: &Facts<'_>) -> Option<ConditionUpdate> {
                 "Full snapshot taken instead of a compaction {}",
                 format_job_marker(facts.now)
             );
-            return Some(build_update(ConditionStatus::True, FULL_SNAPSHOT_TAKEN, message));
+            return Some(build_update(
+                ConditionStatus::True,
+                FULL_SNAPSHOT_TAKEN,
+                message,
+            ));
         }
         // False with this reason makes the next reconcile retry the snapshot instead of a Job.
         FallbackSnapshot::Failed { reason: cause } => {
@@ -55,7 +61,11 @@ pub(super) fn check_compaction(facts: &Facts<'_>) -> Option<ConditionUpdate> {
                 "Full snapshot instead of a compaction failed: {cause} {}",
                 format_job_marker(facts.now)
             );
-            return Some(build_update(ConditionStatus::False, FULL_SNAPSHOT_FAILED, message));
+            return Some(build_update(
+                ConditionStatus::False,
+                FULL_SNAPSHOT_FAILED,
+                message,
+            ));
         }
         FallbackSnapshot::None | FallbackSnapshot::Running => {}
     }
@@ -72,9 +82,7 @@ pub(super) fn check_drill(facts: &Facts<'_>) -> Option<ConditionUpdate> {
     build_job_update(job, "DrillSucceeded", |done| {
         let revision = done.revision.unwrap_or_default();
         let compared = describe_hash_comparison(done.hash_kv.as_deref());
-        format!(
-            "Revision {revision} restored: all hashes and revisions verified, {compared}"
-        )
+        format!("Revision {revision} restored: all hashes and revisions verified, {compared}")
     })
 }
 
@@ -158,7 +166,10 @@ mod tests {
             Some(""),
             None,
         ] {
-            assert!(!describe_hash_comparison(other).contains("equals etcd's"), "{other:?}");
+            assert!(
+                !describe_hash_comparison(other).contains("equals etcd's"),
+                "{other:?}"
+            );
         }
     }
 }

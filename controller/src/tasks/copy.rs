@@ -25,7 +25,7 @@ use serde_json::json;
 use super::{POLL_INTERVAL, TaskError};
 use crate::act::annotations::{ATTEMPT, FIELD_MANAGER};
 use crate::act::recovery::create_job;
-use crate::act::upkeep::{BackupReader, renew_pin, create_pin, remove_pin};
+use crate::act::upkeep::{BackupReader, create_pin, remove_pin, renew_pin};
 use crate::context::Context;
 use crate::observe::JobState;
 use crate::observe::jobs::job_state;
@@ -39,22 +39,22 @@ const PERMANENT_VERDICTS: [&str; 2] = ["usage", "no-backup"];
 
 /// Observed state of a copy task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObservedCopyTask {
-    pub is_deleting: bool,
-    pub has_finalizer: bool,
+pub(crate) struct ObservedCopyTask {
+    pub(crate) is_deleting: bool,
+    pub(crate) has_finalizer: bool,
     /// When the outcome was published.
-    pub finished_at: Option<Timestamp>,
+    pub(crate) finished_at: Option<Timestamp>,
     /// Time to live after that; `None` keeps the task forever.
-    pub ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
     /// Number of the attempt, from 1.
-    pub attempt: u32,
-    pub job: Option<JobState>,
-    pub now: Timestamp,
+    pub(crate) attempt: u32,
+    pub(crate) job: Option<JobState>,
+    pub(crate) now: Timestamp,
 }
 
 /// The next action on a copy task.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CopyTaskAction {
+pub(crate) enum CopyTaskAction {
     /// Keeps the task until its Job is deleted.
     AddFinalizer,
     CreateJob,
@@ -77,7 +77,7 @@ pub enum CopyTaskAction {
 }
 
 /// Decides the next action.
-pub fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
+pub(crate) fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
     match (&observed.job, observed.is_deleting) {
         (Some(_), true) => return CopyTaskAction::DeleteJob,
         (None, true) if observed.has_finalizer => return CopyTaskAction::RemoveFinalizer,
@@ -119,7 +119,10 @@ pub fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
 
 /// Keeps a finished task until its time to live has passed.
 fn wait_for_ttl(since: Timestamp, observed: &ObservedCopyTask) -> CopyTaskAction {
-    match observed.ttl.map(|ttl| remaining_time(since, ttl, observed.now)) {
+    match observed
+        .ttl
+        .map(|ttl| remaining_time(since, ttl, observed.now))
+    {
         None => CopyTaskAction::AwaitChange,
         Some(Some(left)) => CopyTaskAction::WaitForTtl(left),
         Some(None) => CopyTaskAction::DeleteTask,
@@ -134,7 +137,7 @@ fn remaining_time(since: Timestamp, period: Duration, now: Timestamp) -> Option<
 }
 
 /// Reconciles one task.
-pub async fn reconcile(
+pub(crate) async fn reconcile(
     guard: Arc<DeserializeGuard<EtcdCopyBackupsTask>>,
     ctx: Arc<Context>,
 ) -> Result<Action, TaskError> {
@@ -162,7 +165,10 @@ pub async fn reconcile(
             reconciler.delete_job(job.as_ref()).await?;
             Action::requeue(POLL_INTERVAL)
         }
-        CopyTaskAction::Report { succeeded, message: outcome } => {
+        CopyTaskAction::Report {
+            succeeded,
+            message: outcome,
+        } => {
             reconciler.report(succeeded, &outcome).await?;
             reconciler.remove_pins().await;
             let state = if succeeded { "Succeeded" } else { "Failed" };
@@ -274,10 +280,18 @@ impl<'a> CopyTaskReconciler<'a> {
         let spec = &self.task.spec;
         let copy = CopyJob {
             deadline: None,
-            source_local_store_root: read_local_store_root(&self.ctx.client, &self.namespace, &spec.source_store)
-                .await?,
-            target_local_store_root: read_local_store_root(&self.ctx.client, &self.namespace, &spec.target_store)
-                .await?,
+            source_local_store_root: read_local_store_root(
+                &self.ctx.client,
+                &self.namespace,
+                &spec.source_store,
+            )
+            .await?,
+            target_local_store_root: read_local_store_root(
+                &self.ctx.client,
+                &self.namespace,
+                &spec.target_store,
+            )
+            .await?,
         };
         let job = match render_copy_job(self.task, &self.ctx.settings, &copy) {
             Ok(job) => job,
@@ -286,7 +300,13 @@ impl<'a> CopyTaskReconciler<'a> {
         };
         // Always create the pin: the cache may still hold one that a former task of this name has removed.
         for etcd in self.list_source_etcds().await? {
-            create_pin(self.ctx, &etcd, BackupReader::Copy(&self.task.name_any()), 0).await?;
+            create_pin(
+                self.ctx,
+                &etcd,
+                BackupReader::Copy(&self.task.name_any()),
+                0,
+            )
+            .await?;
         }
         Ok(create_job(self.ctx, &self.namespace, &job).await?)
     }
@@ -294,7 +314,13 @@ impl<'a> CopyTaskReconciler<'a> {
     /// Renews the pins on the whole source backup, because the Job may read any object of it.
     async fn renew_pins(&self) -> Result<(), TaskError> {
         for etcd in self.list_source_etcds().await? {
-            renew_pin(self.ctx, &etcd, BackupReader::Copy(&self.task.name_any()), 0).await?;
+            renew_pin(
+                self.ctx,
+                &etcd,
+                BackupReader::Copy(&self.task.name_any()),
+                0,
+            )
+            .await?;
         }
         Ok(())
     }
@@ -380,7 +406,9 @@ impl<'a> CopyTaskReconciler<'a> {
         {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(error)),
+            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(
+                error,
+            )),
         }
     }
 
@@ -438,7 +466,10 @@ async fn read_local_store_root(
     store: &StoreSpec,
 ) -> Result<Option<String>, TaskError> {
     let provider = store.provider.as_deref().unwrap_or_default();
-    let secret = store.secret_ref.as_ref().and_then(|secret| secret.non_empty_name());
+    let secret = store
+        .secret_ref
+        .as_ref()
+        .and_then(|secret| secret.non_empty_name());
     let Some(name) = secret.filter(|_| provider.eq_ignore_ascii_case("local")) else {
         return Ok(None);
     };

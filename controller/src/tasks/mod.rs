@@ -10,8 +10,8 @@
 //! crash the action is repeated, which is safe: a second snapshot does no harm, a Job has a fixed name, a recovery is
 //! recorded once. Tasks never touch volumes or pods: a restore is executed by the recovery of the Etcd, which holds the lock.
 
-pub mod copy;
-pub mod ops;
+pub(crate) mod copy;
+pub(crate) mod ops;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,12 +42,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// Errors of reconciling a task.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TaskError {
+pub(crate) enum TaskError {
     /// The resource does not match the CRD; another version may have written it.
     #[error("failed to parse the task: {reason}")]
-    Unreadable {
-        reason: String,
-    },
+    Unreadable { reason: String },
     /// A request to the API server failed.
     #[error("failed to {step}")]
     Api {
@@ -56,9 +54,7 @@ pub enum TaskError {
         source: Box<kube::Error>,
     },
     #[error("failed to execute the task")]
-    Act {
-        source: ActError,
-    },
+    Act { source: ActError },
 }
 
 impl TaskError {
@@ -78,13 +74,13 @@ impl From<ActError> for TaskError {
 
 /// Number of tasks reconciled concurrently, per kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskWorkers {
-    pub copy: u16,
-    pub ops: u16,
+pub(crate) struct TaskWorkers {
+    pub(crate) copy: u16,
+    pub(crate) ops: u16,
 }
 
 impl TaskWorkers {
-    pub fn from_config(controllers: &Controllers) -> Self {
+    pub(crate) fn from_config(controllers: &Controllers) -> Self {
         Self {
             copy: controllers.etcd_copy_backups_task.concurrent_syncs,
             ops: controllers.etcd_ops_task.concurrent_syncs,
@@ -93,7 +89,7 @@ impl TaskWorkers {
 }
 
 /// Runs the task controllers until `cancel` is triggered.
-pub async fn run(
+pub(crate) async fn run(
     client: Client,
     scope: WatchScope,
     workers: TaskWorkers,

@@ -11,7 +11,7 @@ use std::io::{Cursor, Read, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions, open_decoder};
+use mainstay_archive::compression::{Compression, EncoderOptions, StreamEncoder, open_decoder};
 use mainstay_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
 use mainstay_ids::{LeaseId, Revision};
 use rand::rngs::StdRng;

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use crate::layout::{KeyKind, ForeignReason, LayoutVersion, classify_key};
+use crate::layout::{ForeignReason, KeyKind, LayoutVersion, classify_key};
 use crate::name::{SnapshotKind, SnapshotName};
 
 /// One entry of a store's listing.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::name::{SnapshotNameError, SnapshotName};
+use crate::name::{SnapshotName, SnapshotNameError};
 
 /// Digits of the part number in a chunk key.
 const PART_DIGITS: usize = 10;
@@ -66,7 +66,10 @@ impl fmt::Display for ForeignReason {
 
 /// Returns the key prefixes to list, each ending in `/`, current layout first.
 pub fn list_prefixes(prefix: &str) -> Vec<String> {
-    vec![version_folder(prefix, LayoutVersion::V2), version_folder(prefix, LayoutVersion::V1)]
+    vec![
+        version_folder(prefix, LayoutVersion::V2),
+        version_folder(prefix, LayoutVersion::V1),
+    ]
 }
 
 /// Returns the key for a new snapshot, always in the current layout.

@@ -76,7 +76,9 @@ pub enum SnapshotNameError {
         field: String,
     },
     /// The first revision is greater than the last.
-    #[error("invalid snapshot name {name:?}: first revision {start} is greater than last revision {last}")]
+    #[error(
+        "invalid snapshot name {name:?}: first revision {start} is greater than last revision {last}"
+    )]
     RevisionOrder {
         /// The rejected name.
         name: String,
@@ -86,7 +88,9 @@ pub enum SnapshotNameError {
         last: Revision,
     },
     /// The part after the time is not `[.<compression>][.final]`.
-    #[error("invalid snapshot name {name:?}: invalid suffix {suffix:?}, expected [.<compression>][.final]")]
+    #[error(
+        "invalid snapshot name {name:?}: invalid suffix {suffix:?}, expected [.<compression>][.final]"
+    )]
     Suffix {
         /// The rejected name.
         name: String,
@@ -200,7 +204,12 @@ impl FromStr for SnapshotName {
 }
 
 /// Parses an unsigned decimal number of at most `max`; a sign is rejected.
-fn parse_number(name: &str, what: &'static str, field: &str, max: i64) -> Result<i64, SnapshotNameError> {
+fn parse_number(
+    name: &str,
+    what: &'static str,
+    field: &str,
+    max: i64,
+) -> Result<i64, SnapshotNameError> {
     let plain = !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
     let value = if plain {
         field.parse::<i64>().ok()
@@ -217,7 +226,10 @@ fn parse_number(name: &str, what: &'static str, field: &str, max: i64) -> Result
 }
 
 /// Parses `[.<compression>][.final]`, given without the leading dot.
-fn parse_suffixes(name: &str, suffix: Option<&str>) -> Result<(Compression, bool), SnapshotNameError> {
+fn parse_suffixes(
+    name: &str,
+    suffix: Option<&str>,
+) -> Result<(Compression, bool), SnapshotNameError> {
     let Some(suffix) = suffix else {
         return Ok((Compression::None, false));
     };

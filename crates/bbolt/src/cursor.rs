@@ -8,7 +8,7 @@ use crate::bucket::{BucketRoot, decode_inline_page};
 use crate::database::Database;
 use crate::disk::ReadAt;
 use crate::error::BboltError;
-use crate::page::{PageHeader, LeafItem, PageKind, PageRef};
+use crate::page::{LeafItem, PageHeader, PageKind, PageRef};
 
 /// Deepest tree accepted. With two children per branch, a file of 2^48 bytes needs fewer levels.
 pub(crate) const MAX_DEPTH: usize = 48;

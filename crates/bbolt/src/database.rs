@@ -69,7 +69,11 @@ impl<S: ReadAt> Database<S> {
     }
 
     /// As [`Self::read_page`], for callers that store buffer and header separately.
-    pub(crate) fn load_page(&self, page: PageId, buffer: &mut Vec<u8>) -> Result<PageHeader, BboltError> {
+    pub(crate) fn load_page(
+        &self,
+        page: PageId,
+        buffer: &mut Vec<u8>,
+    ) -> Result<PageHeader, BboltError> {
         let pages = self.meta.high_water.0;
         if page.0 < 2 || page.0 >= pages {
             return Err(BboltError::OutOfRange { page, pages });

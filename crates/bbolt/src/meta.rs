@@ -49,7 +49,9 @@ pub struct Meta {
 impl Meta {
     /// Decodes and validates a meta page.
     pub fn decode(page: &[u8]) -> Result<Self, MetaFault> {
-        let covered = page.get(MAGIC_OFFSET..CHECKSUM_OFFSET).ok_or(MetaFault::Absent)?;
+        let covered = page
+            .get(MAGIC_OFFSET..CHECKSUM_OFFSET)
+            .ok_or(MetaFault::Absent)?;
         let (Some(magic), Some(version), Some(page_size), Some(stored)) = (
             u32_at(page, MAGIC_OFFSET),
             u32_at(page, VERSION_OFFSET),
@@ -133,7 +135,10 @@ impl Meta {
 }
 
 /// Returns the current meta and the page (0 or 1) it is in.
-pub(crate) fn choose_meta<S: ReadAt + ?Sized>(source: &S, size: u64) -> Result<(Meta, u64), BboltError> {
+pub(crate) fn choose_meta<S: ReadAt + ?Sized>(
+    source: &S,
+    size: u64,
+) -> Result<(Meta, u64), BboltError> {
     let first = read_meta(source, size, 0)?;
     let second = match first {
         Ok(meta) => read_meta(source, size, u64::from(meta.page_size))?,
@@ -226,7 +231,10 @@ mod tests {
             ..meta
         }
         .encode(1);
-        assert_eq!(u64_at(&second, CHECKSUM_OFFSET), Some(0x1144_1690_7994_a50c));
+        assert_eq!(
+            u64_at(&second, CHECKSUM_OFFSET),
+            Some(0x1144_1690_7994_a50c)
+        );
     }
 
     #[test]

@@ -106,7 +106,10 @@ impl Spine {
 }
 
 /// Returns the children before the one that leads to `bound`, and that one.
-fn split_branch(page: &PageRef<'_>, bound: Option<&[u8]>) -> Result<(Vec<PagePointer>, PageId), BboltError> {
+fn split_branch(
+    page: &PageRef<'_>,
+    bound: Option<&[u8]>,
+) -> Result<(Vec<PagePointer>, PageId), BboltError> {
     if page.count() < 2 {
         return Err(BboltError::TooFewChildren {
             page: page.id(),

@@ -10,8 +10,8 @@ use crate::bytes::to_index;
 use crate::disk::Disk;
 use crate::error::BboltError;
 use crate::page::{
-    BUCKET_FLAG, ELEMENT_LEN, HEADER_LEN, LeafItem, MAX_ELEMENTS, MAX_KEY_LEN, MAX_VALUE_LEN, PageKind,
-    encode_header,
+    BUCKET_FLAG, ELEMENT_LEN, HEADER_LEN, LeafItem, MAX_ELEMENTS, MAX_KEY_LEN, MAX_VALUE_LEN,
+    PageKind, encode_header,
 };
 
 /// Bytes written to the disk at once.
@@ -66,7 +66,11 @@ impl<D: Disk> PageWriter<D> {
             .extend_from_slice(&encode_header(page, kind, count, overflow));
         fill(&mut self.pending);
         self.pending.resize(start + pages * page_size, 0);
-        self.next_page = PageId(page.0.checked_add(pages as u64).ok_or(BboltError::FileTooLarge)?);
+        self.next_page = PageId(
+            page.0
+                .checked_add(pages as u64)
+                .ok_or(BboltError::FileTooLarge)?,
+        );
         if self.pending.len() >= WRITE_CHUNK_LEN {
             self.flush()?;
         }
@@ -299,7 +303,10 @@ impl TreeBuilder {
     }
 
     /// Writes all open pages and returns the root.
-    pub(crate) fn finish<D: Disk>(mut self, out: &mut PageWriter<D>) -> Result<BucketRoot, BboltError> {
+    pub(crate) fn finish<D: Disk>(
+        mut self,
+        out: &mut PageWriter<D>,
+    ) -> Result<BucketRoot, BboltError> {
         let has_no_pages = self.levels.iter().all(|level| level.pointers.is_empty());
         // bbolt inlines buckets up to a quarter of a page.
         if has_no_pages && self.can_inline && self.leaf.size() <= self.page_size / 4 {
@@ -345,7 +352,10 @@ impl TreeBuilder {
     }
 }
 
-fn write_branch<D: Disk>(pointers: Vec<PagePointer>, out: &mut PageWriter<D>) -> Result<PagePointer, BboltError> {
+fn write_branch<D: Disk>(
+    pointers: Vec<PagePointer>,
+    out: &mut PageWriter<D>,
+) -> Result<PagePointer, BboltError> {
     let children = pointers.len();
     if children < 2 {
         return Err(BboltError::TooFewChildren {

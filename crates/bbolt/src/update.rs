@@ -18,7 +18,7 @@ use crate::error::BboltError;
 use crate::meta::Meta;
 use crate::page::LeafItem;
 use crate::spine::{LastLeaf, Spine};
-use crate::tree::{OpenLeaf, OwnedItem, PageWriter, PagePointer, TreeBuilder};
+use crate::tree::{OpenLeaf, OwnedItem, PagePointer, PageWriter, TreeBuilder};
 
 /// First data page; 0 and 1 are the metas.
 const FIRST_PAGE: PageId = PageId(2);
@@ -311,7 +311,10 @@ fn reopen_leaf<D: Disk>(base: &Database<&D>, leaf: LastLeaf) -> Result<Vec<Owned
     read_items(base, page)
 }
 
-fn read_items<D: Disk>(database: &Database<&D>, page: PageId) -> Result<Vec<OwnedItem>, BboltError> {
+fn read_items<D: Disk>(
+    database: &Database<&D>,
+    page: PageId,
+) -> Result<Vec<OwnedItem>, BboltError> {
     let mut buffer = Vec::new();
     let page = database.read_page(page, &mut buffer)?;
     (0..page.count())

@@ -37,7 +37,9 @@ impl<T: Clone + PartialEq> ChangeTracker<T> {
     ) -> Duration {
         match self.0.get_mut(name) {
             Some(observation) if observation.value == *value => {
-                observation.unchanged_for += now.saturating_duration_since(observation.last_observed).min(ttl / 2);
+                observation.unchanged_for += now
+                    .saturating_duration_since(observation.last_observed)
+                    .min(ttl / 2);
                 observation.last_observed = now;
                 observation.unchanged_for
             }
@@ -68,7 +70,8 @@ mod tests {
 
     fn unchanged_after(seconds: &[u64]) -> Duration {
         let (mut tracker, start) = (ChangeTracker::default(), Instant::now());
-        let mut observe = |at: &u64| tracker.observe("lock", &1, TTL, start + Duration::from_secs(*at));
+        let mut observe =
+            |at: &u64| tracker.observe("lock", &1, TTL, start + Duration::from_secs(*at));
         seconds.iter().map(&mut observe).last().unwrap()
     }
 

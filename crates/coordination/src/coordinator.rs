@@ -9,14 +9,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
-use crate::backing::{Backing, BackingError, Edits, Document};
+use crate::backing::{Backing, BackingError, Document, Edits};
+use crate::change_tracker::ChangeTracker;
 use crate::error::{CoordinationError, build_entry_name};
-use crate::held_lock::{LockFence, HeldLock};
+use crate::held_lock::{HeldLock, LockFence};
 use crate::incident::{self, Incident};
-use crate::lock::{self, LockToken, AcquireDecision, Epoch, Lock, LockLoss, LockRequest};
+use crate::lock::{self, AcquireDecision, Epoch, Lock, LockLoss, LockRequest, LockToken};
 use crate::member::{self, MemberState};
 use crate::pin::Pin;
-use crate::change_tracker::ChangeTracker;
 
 /// Maximum attempts of a conflicting write. At most a dozen processes share a document.
 const MAX_WRITE_ATTEMPTS: u32 = 20;
@@ -84,7 +84,10 @@ impl Coordinator {
     }
 
     /// Acquires the lock if it is free or expired.
-    pub async fn try_acquire(self: &Arc<Self>, lock_request: &LockRequest) -> Result<AcquireOutcome, CoordinationError> {
+    pub async fn try_acquire(
+        self: &Arc<Self>,
+        lock_request: &LockRequest,
+    ) -> Result<AcquireOutcome, CoordinationError> {
         // Validity starts before the write is sent, so that it ends before any observer's expiry.
         let mut requested = Instant::now();
         let outcome = self
@@ -111,7 +114,12 @@ impl Coordinator {
                     holder: lock.holder,
                     epoch: lock.epoch,
                 };
-                AcquireOutcome::Acquired(HeldLock::new(Arc::clone(self), claim, lock.ttl, requested))
+                AcquireOutcome::Acquired(HeldLock::new(
+                    Arc::clone(self),
+                    claim,
+                    lock.ttl,
+                    requested,
+                ))
             }
         })
     }
@@ -146,9 +154,17 @@ impl Coordinator {
     }
 
     /// Resumes a lock after a restart, if the document still contains its holder and epoch.
-    pub async fn resume_lock(self: &Arc<Self>, claim: &LockToken) -> Result<HeldLock, CoordinationError> {
+    pub async fn resume_lock(
+        self: &Arc<Self>,
+        claim: &LockToken,
+    ) -> Result<HeldLock, CoordinationError> {
         let (requested, ttl) = self.renew_lock(claim).await?;
-        Ok(HeldLock::new(Arc::clone(self), claim.clone(), ttl, requested))
+        Ok(HeldLock::new(
+            Arc::clone(self),
+            claim.clone(),
+            ttl,
+            requested,
+        ))
     }
 
     /// A fence for a lock that another process renews, for example for a Job that the holder started.
@@ -222,7 +238,10 @@ impl Coordinator {
             let found: Option<Lock> = self.parse_entry(page, lock::ENTRY)?;
             let next = lock::renew(found.as_ref(), claim, self.now())
                 .map_err(|lost| self.lock_lost_error(claim, lost))?;
-            Ok(DocumentUpdate::Write(self.build_edit(lock::ENTRY, &next)?, next.effective_ttl()))
+            Ok(DocumentUpdate::Write(
+                self.build_edit(lock::ENTRY, &next)?,
+                next.effective_ttl(),
+            ))
         })
         .await
         .map(|ttl| (requested, ttl))
@@ -244,7 +263,10 @@ impl Coordinator {
             if found.as_ref() == Some(&next) {
                 return Ok(DocumentUpdate::NoChange(None));
             }
-            Ok(DocumentUpdate::Write(self.build_edit(lock::ENTRY, &next)?, Some(next)))
+            Ok(DocumentUpdate::Write(
+                self.build_edit(lock::ENTRY, &next)?,
+                Some(next),
+            ))
         })
         .await
         .map(|raised| raised.map(|lock| (requested, lock)))
@@ -255,12 +277,19 @@ impl Coordinator {
             let found: Option<Lock> = self.parse_entry(page, lock::ENTRY)?;
             let next = lock::release(found.as_ref(), claim, self.now())
                 .map_err(|lost| self.lock_lost_error(claim, lost))?;
-            Ok(DocumentUpdate::Write(self.build_edit(lock::ENTRY, &next)?, ()))
+            Ok(DocumentUpdate::Write(
+                self.build_edit(lock::ENTRY, &next)?,
+                (),
+            ))
         })
         .await
     }
 
-    pub(crate) fn check_token(&self, page: &Document, claim: &LockToken) -> Result<(), CoordinationError> {
+    pub(crate) fn check_token(
+        &self,
+        page: &Document,
+        claim: &LockToken,
+    ) -> Result<(), CoordinationError> {
         let found: Option<Lock> = self.parse_entry(page, lock::ENTRY)?;
         match lock::confirm_holder(found.as_ref(), claim) {
             Ok(_) => Ok(()),
@@ -337,11 +366,12 @@ impl Coordinator {
         entry: &str,
         value: &impl Serialize,
     ) -> Result<Edits, CoordinationError> {
-        let text = serde_json::to_string(value).map_err(|source| CoordinationError::SerializeEntry {
-            place: self.location(),
-            entry: entry.to_owned(),
-            source,
-        })?;
+        let text =
+            serde_json::to_string(value).map_err(|source| CoordinationError::SerializeEntry {
+                place: self.location(),
+                entry: entry.to_owned(),
+                source,
+            })?;
         Ok(Edits::from([(entry.to_owned(), Some(text))]))
     }
 

@@ -74,9 +74,7 @@ pub enum CoordinationError {
         holder: String,
     },
     /// The pin expired and was removed, so the objects it covered may have been deleted.
-    #[error(
-        "pin {name:?} in {place} expired; the snapshots it covered may have been deleted"
-    )]
+    #[error("pin {name:?} in {place} expired; the snapshots it covered may have been deleted")]
     PinLost {
         /// The document.
         place: String,

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use crate::coordinator::Coordinator;
 use crate::error::CoordinationError;
 use crate::incident::Incident;
-use crate::lock::{LockToken, Epoch, LockLoss};
+use crate::lock::{Epoch, LockLoss, LockToken};
 use crate::member::MemberState;
 
 /// Time until which the holder may rely on its lock. Shared between the renewal and the fences.
@@ -48,7 +48,9 @@ impl HeldLock {
         ttl: Duration,
         requested: Instant,
     ) -> Self {
-        let validity = LockValidity(Arc::new(Mutex::new(LockValidity::compute_expiry(requested, ttl))));
+        let validity = LockValidity(Arc::new(Mutex::new(LockValidity::compute_expiry(
+            requested, ttl,
+        ))));
         Self {
             coordinator,
             token: claim,
@@ -79,7 +81,8 @@ impl HeldLock {
     /// Renews the lock. An expired lock that no other process acquired becomes valid again.
     pub async fn renew(&self) -> Result<(), CoordinationError> {
         let (requested, ttl) = self.coordinator.renew_lock(&self.token).await?;
-        self.validity.set(LockValidity::compute_expiry(requested, ttl));
+        self.validity
+            .set(LockValidity::compute_expiry(requested, ttl));
         Ok(())
     }
 
@@ -125,12 +128,18 @@ impl HeldLock {
                 // Retry faster: several attempts must fit into the remaining validity.
                 Ok(Err(error)) if error.is_transient() => pause = self.ttl / 20,
                 Ok(Err(error)) => return error,
-                Err(_) => return self.coordinator.lock_lost_error(&self.token, LockLoss::Expired),
+                Err(_) => {
+                    return self
+                        .coordinator
+                        .lock_lost_error(&self.token, LockLoss::Expired);
+                }
             }
             // No further attempt fits: stop at the end of validity, before another process may acquire the lock.
             if pause < self.ttl / 3 && Instant::now() + pause >= self.valid_until() {
                 sleep_until(self.valid_until()).await;
-                return self.coordinator.lock_lost_error(&self.token, LockLoss::Expired);
+                return self
+                    .coordinator
+                    .lock_lost_error(&self.token, LockLoss::Expired);
             }
         }
     }
@@ -171,15 +180,19 @@ impl LockFence {
 
     fn check_validity(&self) -> Result<(), CoordinationError> {
         match &self.validity {
-            Some(validity) if Instant::now() >= validity.expires_at() => {
-                Err(self.coordinator.lock_lost_error(&self.token, LockLoss::Expired))
-            }
+            Some(validity) if Instant::now() >= validity.expires_at() => Err(self
+                .coordinator
+                .lock_lost_error(&self.token, LockLoss::Expired)),
             _ => Ok(()),
         }
     }
 
     /// Writes the restore state of a member; the same write checks the lock.
-    pub async fn write_member_state(&self, member: &str, state: &MemberState) -> Result<(), CoordinationError> {
+    pub async fn write_member_state(
+        &self,
+        member: &str,
+        state: &MemberState,
+    ) -> Result<(), CoordinationError> {
         self.check_validity()?;
         self.coordinator
             .write_member_state(&self.token, member, Some(state))
@@ -189,7 +202,9 @@ impl LockFence {
     /// Removes the restore state of a member; the same write checks the lock.
     pub async fn remove_member_state(&self, member: &str) -> Result<(), CoordinationError> {
         self.check_validity()?;
-        self.coordinator.write_member_state(&self.token, member, None).await
+        self.coordinator
+            .write_member_state(&self.token, member, None)
+            .await
     }
 
     /// Writes the state of a recovery if the document still contains `before`; the same write checks the lock.
@@ -200,6 +215,8 @@ impl LockFence {
         next: &Incident,
     ) -> Result<Option<Incident>, CoordinationError> {
         self.check_validity()?;
-        self.coordinator.write_incident(&self.token, before, next).await
+        self.coordinator
+            .write_incident(&self.token, before, next)
+            .await
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::backing::{Edits, Document};
-use crate::coordinator::{DocumentUpdate, Coordinator};
+use crate::backing::{Document, Edits};
+use crate::coordinator::{Coordinator, DocumentUpdate};
 use crate::error::{CoordinationError, build_entry_name};
 use crate::pin::{self, Pin, PinRequest};
 
@@ -25,7 +25,10 @@ impl ActivePins {
     }
 
     /// The pinned keys of a listing.
-    pub fn filter_pinned<'a>(&self, listing: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    pub fn filter_pinned<'a>(
+        &self,
+        listing: impl IntoIterator<Item = &'a str>,
+    ) -> BTreeSet<String> {
         listing
             .into_iter()
             .filter(|key| self.covers(key))
@@ -50,7 +53,10 @@ impl Coordinator {
     /// have started to delete before.
     ///
     /// Replaces a pin with the same name and holder.
-    pub async fn create_pin(self: &Arc<Self>, request: &PinRequest) -> Result<HeldPin, CoordinationError> {
+    pub async fn create_pin(
+        self: &Arc<Self>,
+        request: &PinRequest,
+    ) -> Result<HeldPin, CoordinationError> {
         let entry = build_entry_name(pin::PREFIX, &request.name)?;
         let pin = request.to_pin(self.now());
         self.update(|page| {
@@ -139,10 +145,12 @@ impl HeldPin {
     pub async fn renew(&self) -> Result<(), CoordinationError> {
         let this = &self.coordinator;
         this.update(|page| {
-            let found = self.read_own_pin(page)?.ok_or_else(|| CoordinationError::PinLost {
-                place: this.location(),
-                name: self.name.clone(),
-            })?;
+            let found = self
+                .read_own_pin(page)?
+                .ok_or_else(|| CoordinationError::PinLost {
+                    place: this.location(),
+                    name: self.name.clone(),
+                })?;
             Ok(DocumentUpdate::Write(
                 this.build_edit(&self.entry, &found.with_renewal(this.now()))?,
                 (),
@@ -155,7 +163,10 @@ impl HeldPin {
     pub async fn remove(self) -> Result<(), CoordinationError> {
         let this = &self.coordinator;
         this.update(|page| match self.read_own_pin(page)? {
-            Some(_) => Ok(DocumentUpdate::Write(Edits::from([(self.entry.clone(), None)]), ())),
+            Some(_) => Ok(DocumentUpdate::Write(
+                Edits::from([(self.entry.clone(), None)]),
+                (),
+            )),
             None => Ok(DocumentUpdate::NoChange(())),
         })
         .await
@@ -163,7 +174,10 @@ impl HeldPin {
 
     /// Runs `work` and renews the pin meanwhile. Cancels `work` at an await point when the pin is lost. An
     /// unreachable document does not cancel it: reading is harmless, and deleted objects cause read errors.
-    pub async fn run_while_pinned<W: Future>(&self, work: W) -> Result<W::Output, CoordinationError> {
+    pub async fn run_while_pinned<W: Future>(
+        &self,
+        work: W,
+    ) -> Result<W::Output, CoordinationError> {
         tokio::select! {
             biased;
             error = self.renew_until_lost() => Err(error),

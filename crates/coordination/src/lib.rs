@@ -33,23 +33,23 @@
 
 pub mod annotations;
 pub mod backing;
+mod change_tracker;
 mod coordinator;
 mod error;
 mod held_lock;
+mod held_pins;
 pub mod incident;
 pub mod lock;
 pub mod member;
 pub mod pin;
-mod held_pins;
-mod change_tracker;
 mod span;
 
 pub use backing::{Backing, BackingError, ConfigMapBacking, FileBacking};
 pub use coordinator::{AcquireOutcome, Coordinator};
 pub use error::{CoordinationError, EntryNameError};
-pub use held_lock::{LockFence, HeldLock};
+pub use held_lock::{HeldLock, LockFence};
+pub use held_pins::{ActivePins, HeldPin};
 pub use incident::Incident;
-pub use lock::{LockToken, Epoch, Lock, Purpose, LockRequest};
+pub use lock::{Epoch, Lock, LockRequest, LockToken, Purpose};
 pub use member::{MemberState, RestorePhase};
 pub use pin::{Pin, PinRequest, RevisionRange};
-pub use held_pins::{HeldPin, ActivePins};

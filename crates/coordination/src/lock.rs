@@ -56,7 +56,9 @@ impl TryFrom<u64> for Epoch {
         if number < MAX_EPOCH {
             Ok(Self(number))
         } else {
-            Err(format!("invalid epoch {number}: must be less than {MAX_EPOCH}"))
+            Err(format!(
+                "invalid epoch {number}: must be less than {MAX_EPOCH}"
+            ))
         }
     }
 }
@@ -202,7 +204,12 @@ pub fn decide_acquire<'a>(
     AcquireDecision::Take(build_lock(next, lock_request, now, lock.other.clone()))
 }
 
-fn build_lock(epoch: Epoch, lock_request: &LockRequest, now: Timestamp, other: BTreeMap<String, Value>) -> Lock {
+fn build_lock(
+    epoch: Epoch,
+    lock_request: &LockRequest,
+    now: Timestamp,
+    other: BTreeMap<String, Value>,
+) -> Lock {
     Lock {
         holder: lock_request.holder.clone(),
         purpose: lock_request.purpose.clone(),
@@ -216,7 +223,10 @@ fn build_lock(epoch: Epoch, lock_request: &LockRequest, now: Timestamp, other: B
 }
 
 /// Returns the lock if `claim` still holds it.
-pub fn confirm_holder<'a>(found: Option<&'a Lock>, claim: &LockToken) -> Result<&'a Lock, LockLoss> {
+pub fn confirm_holder<'a>(
+    found: Option<&'a Lock>,
+    claim: &LockToken,
+) -> Result<&'a Lock, LockLoss> {
     let lock = found.ok_or(LockLoss::Removed)?;
     // After the document was recreated, another holder may have the same epoch.
     if lock.epoch != claim.epoch || lock.holder != claim.holder {

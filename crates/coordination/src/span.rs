@@ -15,5 +15,6 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
 ) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     let span: SignedDuration = text.parse().map_err(D::Error::custom)?;
-    Duration::try_from(span).map_err(|_| D::Error::custom(format!("invalid duration {text:?}: must not be negative")))
+    Duration::try_from(span)
+        .map_err(|_| D::Error::custom(format!("invalid duration {text:?}: must not be negative")))
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use mainstay_ids::{MemberId, RaftIndex, Term};
 use mainstay_wal::v2store::{self, V2BootstrapMember};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, Encoder, Entry, EntryKind, HardState, WalIdentity, SegmentName,
-    SnapFile, SnapshotMark,
+    ConfChange, ConfChangeKind, Encoder, Entry, EntryKind, HardState, SegmentName, SnapFile,
+    SnapshotMark, WalIdentity,
 };
 
 use crate::durable_fs;
@@ -109,7 +109,8 @@ pub fn write_raft_files(
         })?;
     }
     let snapshot = build_snapshot(membership, info);
-    let log = encode_log(membership, me, info).map_err(|source| BootstrapError::Encode { source })?;
+    let log =
+        encode_log(membership, me, info).map_err(|source| BootstrapError::Encode { source })?;
     // `write_new` fails on existing files: an existing data directory is never overwritten.
     for (file, bytes) in [
         (wal.join(SegmentName::FIRST.to_string()), log),
@@ -128,7 +129,11 @@ pub fn write_raft_files(
 }
 
 /// Encodes the WAL: one committed entry adds each member, and the snapshot covers all of them.
-fn encode_log(membership: &ClusterMembership, me: MemberId, info: BootstrapInfo) -> io::Result<Vec<u8>> {
+fn encode_log(
+    membership: &ClusterMembership,
+    me: MemberId,
+    info: BootstrapInfo,
+) -> io::Result<Vec<u8>> {
     let identity = WalIdentity {
         node: me,
         cluster: membership.cluster_id(),

@@ -12,8 +12,8 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use mainstay_bbolt::{Database, BboltError as PageError};
-use mainstay_wal::{DecodeError, NextRecord, Decoder, ListError, Log, SegmentRole};
+use mainstay_bbolt::{BboltError as PageError, Database};
+use mainstay_wal::{DecodeError, Decoder, ListError, Log, NextRecord, SegmentRole};
 use serde::{Deserialize, Serialize};
 
 use crate::durable_fs;

@@ -42,13 +42,16 @@ mod volume_guard;
 
 pub use bootstrap::{BootstrapError, BootstrapInfo, write_raft_files};
 pub use clean_stop::{CleanStop, CleanStopError, WalEnd};
-pub use lock::{DatabaseLock, LockError, lock_database, is_in_use};
-pub use membership::{InitialCluster, ListedMember, Member, ClusterMembership, MembershipError};
+pub use lock::{DatabaseLock, LockError, is_in_use, lock_database};
+pub use membership::{ClusterMembership, InitialCluster, ListedMember, Member, MembershipError};
 pub use peer_url::{PeerUrl, PeerUrlError, parse_peer_urls};
-pub use swap::{PreviousDataDir, CommittedSwap, SwapRecovery, StagingDir, SwapError, list_previous_data_dirs, recover_swap, rename_to_previous};
-pub use verify::{
-    AlarmFacts, Depth, DirFacts, DirVerdict, DirFault, FaultKind, DirFinding, MemberFacts, DirReport,
-    VerifyError, DirWarning, WarningKind, verify,
+pub use swap::{
+    CommittedSwap, PreviousDataDir, StagingDir, SwapError, SwapRecovery, list_previous_data_dirs,
+    recover_swap, rename_to_previous,
 };
-pub use volume_fence::{VolumeFence, FenceEpoch, VolumeFenceError};
-pub use volume_guard::{GuardStatus, GuardError, check_volume_guard, write_volume_guard};
+pub use verify::{
+    AlarmFacts, Depth, DirFacts, DirFault, DirFinding, DirReport, DirVerdict, DirWarning,
+    FaultKind, MemberFacts, VerifyError, WarningKind, verify,
+};
+pub use volume_fence::{FenceEpoch, VolumeFence, VolumeFenceError};
+pub use volume_guard::{GuardError, GuardStatus, check_volume_guard, write_volume_guard};

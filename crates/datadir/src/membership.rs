@@ -82,9 +82,7 @@ pub enum MembershipError {
         listed: String,
     },
     /// A member advertises other URLs than those listed for it.
-    #[error(
-        "member {name:?} advertises {advertised}, but the initial cluster lists {listed}"
-    )]
+    #[error("member {name:?} advertises {advertised}, but the initial cluster lists {listed}")]
     AdvertisedUrlsMismatch {
         /// The member.
         name: String,

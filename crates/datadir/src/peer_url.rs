@@ -158,7 +158,10 @@ mod tests {
             "http://",
             "unix://",
         ] {
-            assert!(matches!(fault(text), PeerUrlError::HostPort { .. }), "{text}");
+            assert!(
+                matches!(fault(text), PeerUrlError::HostPort { .. }),
+                "{text}"
+            );
         }
     }
 

@@ -151,7 +151,10 @@ impl<'a> FenceToken<'a> {
 
 /// Whether the token `found` on the volume is newer than the token `than`.
 fn is_newer(found: &str, than: &str) -> bool {
-    let (Some(found), Some(ours)) = (FenceToken::parse_from_volume(found), FenceToken::parse(than)) else {
+    let (Some(found), Some(ours)) = (
+        FenceToken::parse_from_volume(found),
+        FenceToken::parse(than),
+    ) else {
         return false;
     };
     let is_retried = found.incident == ours.incident && found.attempt > ours.attempt;
@@ -199,7 +202,11 @@ mod tests {
                 Ok(())
             }
             Err(VolumeFenceError::Superseded { epoch, .. }) => {
-                assert_eq!(marked(), first, "a refused writer must not change the fence file");
+                assert_eq!(
+                    marked(),
+                    first,
+                    "a refused writer must not change the fence file"
+                );
                 Err(epoch)
             }
             Err(error) => panic!("{error}"),
@@ -264,7 +271,10 @@ mod tests {
         let highest = "4503599627370495/a1b2/1/pod-a";
         let refused = acquire_after(highest, "5/a1b2/1/pod-b");
         assert_eq!(refused, Err(Some(FenceEpoch(EPOCH_LIMIT - 1))));
-        assert_eq!(acquire_after(highest, "4503599627370496/a1b2/1/pod-b"), Ok(()));
+        assert_eq!(
+            acquire_after(highest, "4503599627370496/a1b2/1/pod-b"),
+            Ok(())
+        );
     }
 
     #[test]

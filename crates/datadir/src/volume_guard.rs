@@ -105,16 +105,28 @@ mod tests {
     fn a_volume_belongs_to_whoever_marked_it_first() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
-        assert_eq!(check_volume_guard(&data_dir, "shoot--a").unwrap(), GuardStatus::Absent);
+        assert_eq!(
+            check_volume_guard(&data_dir, "shoot--a").unwrap(),
+            GuardStatus::Absent
+        );
         write_volume_guard(&data_dir, "shoot--a").unwrap();
         write_volume_guard(&data_dir, "shoot--a").unwrap();
-        assert_eq!(check_volume_guard(&data_dir, "shoot--a").unwrap(), GuardStatus::Match);
+        assert_eq!(
+            check_volume_guard(&data_dir, "shoot--a").unwrap(),
+            GuardStatus::Match
+        );
         let found = "shoot--a".to_owned();
         let mismatch = GuardStatus::Mismatch { found };
         assert_eq!(check_volume_guard(&data_dir, "shoot--b").unwrap(), mismatch);
         let error = write_volume_guard(&data_dir, "shoot--b").unwrap_err();
-        assert!(matches!(error, GuardError::OtherNamespace { .. }), "{error}");
-        assert_eq!(check_volume_guard(&data_dir, "shoot--a").unwrap(), GuardStatus::Match);
+        assert!(
+            matches!(error, GuardError::OtherNamespace { .. }),
+            "{error}"
+        );
+        assert_eq!(
+            check_volume_guard(&data_dir, "shoot--a").unwrap(),
+            GuardStatus::Match
+        );
     }
 
     #[test]
@@ -144,7 +156,10 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let (file, data_dir) = (volume.path().join("safe_guard"), volume.path().join("data"));
         fs::write(&file, "garden\n").unwrap();
-        assert_eq!(check_volume_guard(&data_dir, "garden").unwrap(), GuardStatus::Match);
+        assert_eq!(
+            check_volume_guard(&data_dir, "garden").unwrap(),
+            GuardStatus::Match
+        );
         fs::write(&file, "").unwrap();
         let found = String::new();
         assert_eq!(

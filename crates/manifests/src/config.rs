@@ -95,7 +95,9 @@ impl TransportSecurity {
 }
 
 /// The `ConfigMap`, and the checksum of the settings whose change requires a restart.
-pub(crate) fn render_config_map(draft: &RenderContext<'_>) -> Result<(ConfigMap, String), RenderError> {
+pub(crate) fn render_config_map(
+    draft: &RenderContext<'_>,
+) -> Result<(ConfigMap, String), RenderError> {
     let encode = |file: &EtcdConfigFile| {
         serde_norway::to_string(file).map_err(|source| RenderError::EncodeConfig { source })
     };

@@ -4,9 +4,9 @@ use mainstay_crds::Etcd;
 
 use crate::error::RenderError;
 use crate::names::{Names, Ordinal};
+use crate::render_input::{RenderInput, RuntimeComponents, UrlScheme};
 use crate::settings::OperatorSettings;
-use crate::render_input::{RuntimeComponents, UrlScheme, RenderInput};
-use crate::store::{StoreContext, StoreAccess};
+use crate::store::{StoreAccess, StoreContext};
 use crate::tls::PodCertificates;
 use crate::values;
 
@@ -67,7 +67,11 @@ impl<'a> RenderContext<'a> {
                 shape.peer_tls.certificates(),
                 spec.backup.tls.as_ref(),
             )?,
-            quota_bytes: values::bytes_or_default("spec.etcd.quota", spec.etcd.quota.as_ref(), 8 << 30)?,
+            quota_bytes: values::bytes_or_default(
+                "spec.etcd.quota",
+                spec.etcd.quota.as_ref(),
+                8 << 30,
+            )?,
             store: match store {
                 Some(store) => StoreAccess::from_spec(store, &place)?,
                 None => None,

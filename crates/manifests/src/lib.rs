@@ -21,7 +21,6 @@
 
 #![forbid(unsafe_code)]
 
-mod rbac;
 mod budget;
 pub mod config;
 mod context;
@@ -34,10 +33,11 @@ pub mod names;
 mod objects;
 pub mod pod;
 pub mod quantity;
+mod rbac;
+mod render_input;
 mod schedule;
 mod services;
 mod settings;
-mod render_input;
 mod stateful_set;
 pub mod store;
 pub mod tls;
@@ -55,8 +55,8 @@ pub use error::RenderError;
 pub use names::{Names, Ordinal};
 pub use objects::ManifestObject;
 pub use pod::{CONFIG_CHECKSUM, ETCD_CONTAINER, EtcdVersion, INIT_CONTAINER, SIDECAR_CONTAINER};
-pub use settings::{DefaultImages, LOCAL_STORE_ROOT, PullPolicy, OperatorSettings};
-pub use render_input::{EtcdClusterState, PeerTlsPhase, RuntimeComponents, UrlScheme, RenderInput};
+pub use render_input::{EtcdClusterState, PeerTlsPhase, RenderInput, RuntimeComponents, UrlScheme};
+pub use settings::{DefaultImages, LOCAL_STORE_ROOT, OperatorSettings, PullPolicy};
 pub use stateful_set::DEFAULT_PVC_SIZE;
 
 use context::RenderContext;
@@ -87,7 +87,11 @@ pub struct Manifests {
 }
 
 /// Renders all objects of an Etcd.
-pub fn render(etcd: &Etcd, settings: &OperatorSettings, shape: &RenderInput) -> Result<Manifests, RenderError> {
+pub fn render(
+    etcd: &Etcd,
+    settings: &OperatorSettings,
+    shape: &RenderInput,
+) -> Result<Manifests, RenderError> {
     let draft = RenderContext::new(etcd, settings, shape)?;
     let (config_map, checksum) = config::render_config_map(&draft)?;
     let stateful_set = stateful_set::render_stateful_set(&draft, checksum)?;
@@ -106,7 +110,10 @@ pub fn render(etcd: &Etcd, settings: &OperatorSettings, shape: &RenderInput) -> 
             stateful_set,
         });
     }
-    let (member_leases, snapshot_leases) = (leases::render_member_leases(&draft), leases::render_snapshot_leases(&draft));
+    let (member_leases, snapshot_leases) = (
+        leases::render_member_leases(&draft),
+        leases::render_snapshot_leases(&draft),
+    );
     let leases = member_leases.iter().chain(&snapshot_leases);
     let leases = leases.filter_map(|lease| lease.metadata.name.clone());
     Ok(Manifests {

@@ -19,7 +19,9 @@ pub(crate) fn build_metadata(etcd: &Etcd, name: &str, component: Component) -> O
 }
 
 /// Owner reference to `owner`; `None` if `owner` was never stored and has no UID.
-pub(crate) fn build_owner_references<K: Resource<DynamicType = ()>>(owner: &K) -> Option<Vec<OwnerReference>> {
+pub(crate) fn build_owner_references<K: Resource<DynamicType = ()>>(
+    owner: &K,
+) -> Option<Vec<OwnerReference>> {
     owner.controller_owner_ref(&()).map(|reference| {
         vec![OwnerReference {
             // Foreground deletion of the owner waits until this object is deleted.

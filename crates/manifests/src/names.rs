@@ -142,9 +142,7 @@ impl<'a> Names<'a> {
 
     /// Ordinal of a PVC name; `None` if the PVC does not belong to this Etcd.
     pub fn pvc_ordinal(&self, pvc: &str) -> Option<Ordinal> {
-        let pod = pvc
-            .strip_prefix(self.pvc_template())?
-            .strip_prefix('-')?;
+        let pod = pvc.strip_prefix(self.pvc_template())?.strip_prefix('-')?;
         self.pod_ordinal(pod)
     }
 
@@ -218,14 +216,8 @@ mod tests {
     fn claims_and_pods_of_an_etcd_with_a_longer_name_are_not_mine() {
         let etcd = etcd_named("etcd-main");
         let names = Names::new(&etcd);
-        assert_eq!(
-            names.pvc_ordinal("etcd-main-etcd-main-1"),
-            Some(1)
-        );
-        assert_eq!(
-            names.pvc_ordinal("etcd-main-2-etcd-main-2-0"),
-            None
-        );
+        assert_eq!(names.pvc_ordinal("etcd-main-etcd-main-1"), Some(1));
+        assert_eq!(names.pvc_ordinal("etcd-main-2-etcd-main-2-0"), None);
         assert_eq!(names.pod_ordinal("etcd-main-2-0"), None);
         assert_eq!(names.pod_ordinal("etcd-main-01"), None);
     }

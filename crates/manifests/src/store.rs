@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{
 use mainstay_crds::store::StoreSpec;
 
 use crate::error::RenderError;
-use crate::settings::OperatorSettings;
 use crate::render_input::RenderInput;
+use crate::settings::OperatorSettings;
 use crate::tls;
 
 /// Provider of an object store.
@@ -181,7 +181,10 @@ impl StoreAccess {
             flags: build_flags(store, place.side, provider, container),
             ..Self::default()
         };
-        let secret = store.secret_ref.as_ref().and_then(|secret| secret.non_empty_name());
+        let secret = store
+            .secret_ref
+            .as_ref()
+            .and_then(|secret| secret.non_empty_name());
         match (provider, secret) {
             (StoreProvider::Local, _) => access.add_local_dir(place, container),
             (_, None) => {} // the ambient identity of the pod
@@ -245,17 +248,16 @@ impl StoreAccess {
         let (name, dir) = match (side, provider) {
             (StoreSide::Primary, StoreProvider::Gcs) => ("etcd-backup-secret", "/var/.gcp"),
             (StoreSide::Primary, _) => ("etcd-backup-secret", "/var/etcd-backup"),
-            (StoreSide::Source, StoreProvider::Gcs) => ("source-etcd-backup-secret", "/var/.source-gcp"),
+            (StoreSide::Source, StoreProvider::Gcs) => {
+                ("source-etcd-backup-secret", "/var/.source-gcp")
+            }
             (StoreSide::Source, _) => ("source-etcd-backup-secret", "/var/source-etcd-backup"),
         };
         let value = match provider {
             StoreProvider::Gcs => format!("{dir}/serviceaccount.json"),
             _ => dir.to_owned(),
         };
-        let variable = format!(
-            "{}{credentials}_APPLICATION_CREDENTIALS",
-            env_prefix(side)
-        );
+        let variable = format!("{}{credentials}_APPLICATION_CREDENTIALS", env_prefix(side));
         self.env.push(env_var(&variable, &value));
         self.volumes.push(tls::secret_volume(name, secret));
         self.mounts.push(VolumeMount {
@@ -274,7 +276,12 @@ fn env_prefix(side: StoreSide) -> &'static str {
     }
 }
 
-fn build_flags(store: &StoreSpec, side: StoreSide, provider: StoreProvider, container: &str) -> Vec<String> {
+fn build_flags(
+    store: &StoreSpec,
+    side: StoreSide,
+    provider: StoreProvider,
+    container: &str,
+) -> Vec<String> {
     let prefix = match side {
         StoreSide::Primary => "",
         StoreSide::Source => "source-",

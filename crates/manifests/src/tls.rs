@@ -22,7 +22,8 @@ const CLIENT_TLS: SecretMount = SecretMount("etcd-client-tls", "/var/etcd/ssl/cl
 const PEER_CA: SecretMount = SecretMount("etcd-peer-ca", "/var/etcd/ssl/peer/ca");
 const PEER_SERVER: SecretMount = SecretMount("etcd-peer-server-tls", "/var/etcd/ssl/peer/server");
 const BACKUP_CA: SecretMount = SecretMount("backup-restore-ca", "/var/etcdbr/ssl/ca");
-const BACKUP_SERVER: SecretMount = SecretMount("backup-restore-server-tls", "/var/etcdbr/ssl/server");
+const BACKUP_SERVER: SecretMount =
+    SecretMount("backup-restore-server-tls", "/var/etcdbr/ssl/server");
 
 /// Volume name and mount path of a secret.
 #[derive(Clone, Copy)]
@@ -67,15 +68,9 @@ fn command_line(container: &Container) -> impl Iterator<Item = &String> {
 /// Whether the name of a volume or an argument of a pod refers to certificates of its listeners, so that
 /// [`find_client_tls`] and [`find_backup_tls`] need it.
 pub fn is_certificate_reference(text: &str) -> bool {
-    [
-        CLIENT_CA,
-        SERVER_TLS,
-        CLIENT_TLS,
-        BACKUP_CA,
-        BACKUP_SERVER,
-    ]
-    .iter()
-    .any(|place| text == place.0 || text.contains(&format!("{}/", place.1)))
+    [CLIENT_CA, SERVER_TLS, CLIENT_TLS, BACKUP_CA, BACKUP_SERVER]
+        .iter()
+        .any(|place| text == place.0 || text.contains(&format!("{}/", place.1)))
 }
 
 /// TLS of the client listener of etcd in a pod, also if etcd-druid created the pod. `None` without TLS.
@@ -294,7 +289,10 @@ fn resolve_listener<'a>(
     [ca, server]: &[&'static str; 2],
 ) -> Result<ListenerSecrets<'a>, RenderError> {
     Ok(ListenerSecrets {
-        ca: tls.ca.non_empty_name().ok_or(RenderError::MissingSecret { field: ca })?,
+        ca: tls
+            .ca
+            .non_empty_name()
+            .ok_or(RenderError::MissingSecret { field: ca })?,
         ca_key: tls.ca.key(),
         server: tls
             .server

@@ -30,7 +30,8 @@ pub(crate) fn bytes_or_default(
     default: u64,
 ) -> Result<u64, RenderError> {
     given.map_or(Ok(default), |quantity| {
-        quantity::to_bytes(quantity).map_err(|source| RenderError::InvalidQuantity { field, source })
+        quantity::to_bytes(quantity)
+            .map_err(|source| RenderError::InvalidQuantity { field, source })
     })
 }
 
@@ -85,11 +86,19 @@ mod tests {
             ("0s", "0s"),
         ] {
             let shortest = Duration::ZERO;
-            assert_eq!(format_span_at_least("f", &DurationString(text.into()), shortest).unwrap(), expected);
+            assert_eq!(
+                format_span_at_least("f", &DurationString(text.into()), shortest).unwrap(),
+                expected
+            );
         }
         let second = Duration::from_secs(1);
-        assert_eq!(format_span_at_least("f", &DurationString("5ms".into()), second).unwrap(), "1s");
-        let overlong = format_span_at_least("spec.x", &DurationString("99999999999h".into()), second).unwrap_err();
+        assert_eq!(
+            format_span_at_least("f", &DurationString("5ms".into()), second).unwrap(),
+            "1s"
+        );
+        let overlong =
+            format_span_at_least("spec.x", &DurationString("99999999999h".into()), second)
+                .unwrap_err();
         assert_eq!(overlong.to_string(), "spec.x");
     }
 

@@ -3,15 +3,15 @@
 //! Memory: 16 bytes (and a hash slot) per user key, one bit per row.
 
 use hashbrown::HashSet;
-use mainstay_bbolt::{Database, Disk, BboltError as BboltError, ReadAt, Update};
+use mainstay_bbolt::{BboltError, Database, Disk, ReadAt, Update};
 use mainstay_ids::Revision;
 
 use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
-use crate::status::DatabaseStatusError;
 use crate::hash::HashError;
 use crate::key_value::KeyValue;
 use crate::revision_key::RevisionKey;
 use crate::schema;
+use crate::status::DatabaseStatusError;
 
 /// Result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,9 @@ impl SurvivingRows {
     /// Finds the rows that survive a compaction at `revision`: all newer rows, and of each key the newest row at or
     /// below it, if that is a put, or a delete of exactly that revision.
     pub fn find<S: ReadAt>(database: &Database<S>, revision: Revision) -> Result<Self, HashError> {
-        let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
+        let key = database
+            .bucket(schema::KEY)?
+            .ok_or(DatabaseStatusError::NotEtcd)?;
         let digester = KeyDigester::default();
         let mut visited: HashSet<KeyDigest, BuildIdentityHasher> = HashSet::default();
         let mut survivors = Self::default();

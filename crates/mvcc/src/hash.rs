@@ -1,15 +1,15 @@
 //! Computes the hashes that a live etcd reports, from the file alone.
 
 use hashbrown::HashSet;
-use mainstay_bbolt::{BucketRoot, Database, BboltError as BboltError, ReadAt};
+use mainstay_bbolt::{BboltError, BucketRoot, Database, ReadAt};
 pub use mainstay_ids::HashKv;
 use mainstay_ids::Revision;
 
 use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
-use crate::status::{DatabaseStatus, DatabaseStatusError};
 use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
 use crate::schema;
+use crate::status::{DatabaseStatus, DatabaseStatusError};
 
 /// Why a hash cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,9 @@ fn compute_hash_kv<S: ReadAt>(
             oldest,
         });
     }
-    let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
+    let key = database
+        .bucket(schema::KEY)?
+        .ok_or(DatabaseStatusError::NotEtcd)?;
     let mut keep = match compact {
         Some(compact) => Some((compact, find_live_rows(database, &key, revision, compact)?)),
         None => None,

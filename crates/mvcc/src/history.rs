@@ -4,9 +4,9 @@ use hashbrown::HashMap;
 use mainstay_ids::{LeaseId, Revision};
 
 use crate::digest::{BuildIdentityHasher, KeyDigest, KeyDigester};
-use crate::status::DatabaseStatus;
 use crate::key_value::{KeyValue, KeyValueError};
 use crate::revision_key::{RevisionKey, RevisionKeyError};
+use crate::status::DatabaseStatus;
 
 /// Why etcd cannot have written a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -319,9 +319,11 @@ impl HistoryChecker {
         let unknown = self.leases.values().filter(|id| !has_lease(**id)).count() as u64;
         let live_keys = self.keys.values().filter(|state| state.version > 0).count();
         let mut warnings = Vec::new();
-        if let (Some(compact), true, rows @ 1..) =
-            (self.compact, self.is_compaction_finished, self.uncompacted_rows)
-        {
+        if let (Some(compact), true, rows @ 1..) = (
+            self.compact,
+            self.is_compaction_finished,
+            self.uncompacted_rows,
+        ) {
             warnings.push(HistoryWarning::UncompactedRows { rows, compact });
         }
         if unknown > 0 {

@@ -21,17 +21,17 @@
 
 pub mod compact;
 mod digest;
-mod status;
 pub mod hash;
 mod history;
 mod key_value;
 mod proto;
 mod revision_key;
 pub mod schema;
+mod status;
 
 pub use digest::{KeyDigest, KeyDigester};
-pub use status::{DatabaseStatus, DatabaseStatusError, read_small_bucket};
-pub use history::{HistoryChecker, HistorySummary, RowFault, HistoryWarning};
+pub use history::{HistoryChecker, HistorySummary, HistoryWarning, RowFault};
 pub use key_value::{KeyValue, KeyValueError};
 pub use proto::WireError;
 pub use revision_key::{RevisionKey, RevisionKeyError};
+pub use status::{DatabaseStatus, DatabaseStatusError, read_small_bucket};

@@ -1,6 +1,6 @@
 //! Revisions, raft position and versions of a database, read from a few pages.
 
-use mainstay_bbolt::{BucketRoot, Database, BboltError as BboltError, OwnedItem, ReadAt};
+use mainstay_bbolt::{BboltError, BucketRoot, Database, OwnedItem, ReadAt};
 use mainstay_ids::{RaftIndex, Revision, Term};
 
 use crate::revision_key::{RevisionKey, RevisionKeyError};
@@ -69,7 +69,9 @@ pub enum DatabaseStatusError {
 impl DatabaseStatus {
     /// Reads the status from `database`.
     pub fn read<S: ReadAt>(database: &Database<S>) -> Result<Self, DatabaseStatusError> {
-        let key = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
+        let key = database
+            .bucket(schema::KEY)?
+            .ok_or(DatabaseStatusError::NotEtcd)?;
         let last_row = read_last_revision(database, &key)?;
         let meta = read_small_bucket(database, schema::META)?;
         let find = |name: &[u8]| {
@@ -78,8 +80,10 @@ impl DatabaseStatus {
                 .map(|(_, value)| value.as_slice())
         };
         let text = |name: &[u8]| find(name).map(|v| String::from_utf8_lossy(v).into_owned());
-        let scheduled_compact = parse_compaction("scheduledCompactRev", find(schema::SCHEDULED_COMPACT))?;
-        let finished_compact = parse_compaction("finishedCompactRev", find(schema::FINISHED_COMPACT))?;
+        let scheduled_compact =
+            parse_compaction("scheduledCompactRev", find(schema::SCHEDULED_COMPACT))?;
+        let finished_compact =
+            parse_compaction("finishedCompactRev", find(schema::FINISHED_COMPACT))?;
         // After a compaction of everything there is no row left; the compaction still determines the revision.
         let revision = [last_row, scheduled_compact, finished_compact]
             .into_iter()
@@ -142,11 +146,15 @@ fn read_last_revision<S: ReadAt>(
     let Some(item) = cursor.next()? else {
         return Ok(None);
     };
-    let row = RevisionKey::decode(item.key).map_err(|source| DatabaseStatusError::LastRow { source })?;
+    let row =
+        RevisionKey::decode(item.key).map_err(|source| DatabaseStatusError::LastRow { source })?;
     Ok(Some(row.main))
 }
 
-fn parse_compaction(name: &'static str, value: Option<&[u8]>) -> Result<Option<Revision>, DatabaseStatusError> {
+fn parse_compaction(
+    name: &'static str,
+    value: Option<&[u8]>,
+) -> Result<Option<Revision>, DatabaseStatusError> {
     let Some(bytes) = value else { return Ok(None) };
     match RevisionKey::decode(bytes) {
         Ok(key) => Ok(Some(key.main)),
@@ -158,7 +166,10 @@ fn parse_compaction(name: &'static str, value: Option<&[u8]>) -> Result<Option<R
     }
 }
 
-fn parse_number(name: &'static str, value: Option<&[u8]>) -> Result<Option<u64>, DatabaseStatusError> {
+fn parse_number(
+    name: &'static str,
+    value: Option<&[u8]>,
+) -> Result<Option<u64>, DatabaseStatusError> {
     let Some(bytes) = value else { return Ok(None) };
     match <[u8; 8]>::try_from(bytes) {
         Ok(bytes) => Ok(Some(u64::from_be_bytes(bytes))),

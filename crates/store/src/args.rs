@@ -11,8 +11,8 @@ use jiff::SignedDuration;
 use url::Url;
 
 use crate::config::{
-    DEFAULT_LOCAL_CONTAINER, TransferConfig, MAX_PARALLEL_PARTS, StorageProvider, StoreRole, MIN_PART_BYTES,
-    StoreConfig,
+    DEFAULT_LOCAL_CONTAINER, MAX_PARALLEL_PARTS, MIN_PART_BYTES, StorageProvider, StoreConfig,
+    StoreRole, TransferConfig,
 };
 
 /// A combination of store flags that is not valid.

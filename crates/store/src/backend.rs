@@ -19,7 +19,7 @@ use object_store::{
     PutPayload,
 };
 
-use crate::error::{ErrorClass, AttemptError};
+use crate::error::{AttemptError, ErrorClass};
 use crate::local::{Directory, UnfinishedFile};
 use crate::store::ObjectInfo;
 
@@ -97,7 +97,10 @@ impl Backend {
                     }
                     (Err(fault), _) | (_, Err(fault)) => return stream::iter([Err(fault)]).boxed(),
                 };
-                found.map_ok(ObjectInfo::from).map_err(AttemptError::Remote).boxed()
+                found
+                    .map_ok(ObjectInfo::from)
+                    .map_err(AttemptError::Remote)
+                    .boxed()
             }
             Self::Local(directory) => {
                 let (directory, folder) = (directory.clone(), folder.to_owned());
@@ -151,7 +154,12 @@ impl Backend {
     }
 
     /// Writes an object in one request.
-    pub(crate) async fn put(&self, key: &str, bytes: Bytes, mode: WriteMode) -> Result<(), AttemptError> {
+    pub(crate) async fn put(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        mode: WriteMode,
+    ) -> Result<(), AttemptError> {
         match self {
             Self::Remote(remote) => {
                 if mode == WriteMode::Overwrite {
@@ -208,7 +216,8 @@ impl Backend {
     pub(crate) async fn begin_upload(&self, key: &str) -> Result<UploadSession, AttemptError> {
         match self {
             Self::Remote(Remote {
-                multipart: Some(store), ..
+                multipart: Some(store),
+                ..
             }) => {
                 let path = parse_path(key)?;
                 let id = store.create_multipart(&path).await?;
@@ -219,7 +228,9 @@ impl Backend {
                 })
             }
             Self::Remote(Remote {
-                store, multipart: None, ..
+                store,
+                multipart: None,
+                ..
             }) => {
                 let upload = store.put_multipart(&parse_path(key)?).await?;
                 Ok(UploadSession::Ordered(Mutex::new(Some(upload))))
@@ -304,7 +315,11 @@ impl UploadSession {
     }
 
     /// Combines the parts into the object.
-    pub(crate) async fn complete(&self, parts: Vec<PartId>, mode: WriteMode) -> Result<(), AttemptError> {
+    pub(crate) async fn complete(
+        &self,
+        parts: Vec<PartId>,
+        mode: WriteMode,
+    ) -> Result<(), AttemptError> {
         match self {
             Self::Parts { store, path, id } => {
                 store.complete_multipart(path, id, parts).await?;
@@ -349,7 +364,8 @@ impl UploadSession {
 
 /// Parses the key without percent-encoding, so that a listed key can be read back unchanged.
 fn parse_path(key: &str) -> Result<Path, AttemptError> {
-    Path::parse(key).map_err(|source| AttemptError::Remote(object_store::Error::InvalidPath { source }))
+    Path::parse(key)
+        .map_err(|source| AttemptError::Remote(object_store::Error::InvalidPath { source }))
 }
 
 /// Treats "not found" as success, for deletes and aborts.

@@ -21,9 +21,9 @@ use futures::{Stream, TryStreamExt, stream};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{AttemptError, StoreOperation, StoreError};
+use crate::error::{AttemptError, StoreError, StoreOperation};
 use crate::retry::RetryState;
-use crate::store::{StoreInner, ObjectInfo};
+use crate::store::{ObjectInfo, StoreInner};
 
 type PartHandle = AbortOnDropHandle<Result<Bytes, StoreError>>;
 
@@ -170,7 +170,8 @@ async fn fetch_range(
     let mut bytes = BytesMut::new();
     let mut attempts = RetryState::new(store.retry_policy);
     loop {
-        let fault = match try_fetch_range(&store, &object, &range, &mut bytes, &mut attempts).await {
+        let fault = match try_fetch_range(&store, &object, &range, &mut bytes, &mut attempts).await
+        {
             Ok(()) => return Ok(bytes.freeze()),
             Err(fault) => fault,
         };
@@ -186,8 +187,10 @@ async fn fetch_range(
             }
             // Some stores also answer 412 for a deleted object; `head` then returns the not-found error.
             AttemptError::Remote(object_store::Error::Precondition { .. }) => {
-                let (expected, found) =
-                    (describe_version(&object), describe_version(&store.head(&object.key).await?));
+                let (expected, found) = (
+                    describe_version(&object),
+                    describe_version(&store.head(&object.key).await?),
+                );
                 return Err(StoreError::Changed {
                     place: place(),
                     expected,

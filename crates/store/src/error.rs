@@ -185,9 +185,10 @@ impl StoreError {
             Self::Request { source, .. } => source.class(),
             Self::AlreadyExists { .. } => ErrorClass::Exists,
             Self::Changed { .. } | Self::SizeMismatch { .. } => ErrorClass::Corrupt,
-            Self::TooLarge { .. } | Self::InvalidKey { .. } | Self::Closed { .. } | Self::TaskFailed { .. } => {
-                ErrorClass::Invalid
-            }
+            Self::TooLarge { .. }
+            | Self::InvalidKey { .. }
+            | Self::Closed { .. }
+            | Self::TaskFailed { .. } => ErrorClass::Invalid,
         }
     }
 

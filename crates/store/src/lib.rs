@@ -35,12 +35,12 @@ mod secret;
 mod store;
 mod upload;
 
-pub use args::{StoreArgsError, SourceStoreArgs, StoreArgs};
-pub use config::{TransferConfig, StorageProvider, StoreRole, StoreConfig};
+pub use args::{SourceStoreArgs, StoreArgs, StoreArgsError};
+pub use config::{StorageProvider, StoreConfig, StoreRole, TransferConfig};
 pub use credentials::{CredentialError, CredentialFingerprint};
 pub use download::{Download, DownloadReader};
 pub use environment::Environment;
-pub use error::{ErrorClass, AttemptError, ObjectLocation, StoreOperation, StoreError};
+pub use error::{AttemptError, ErrorClass, ObjectLocation, StoreError, StoreOperation};
 pub use provider::{ExternalAccountError, StoreOpenError};
 pub use secret::Secret;
 pub use store::{ObjectInfo, SnapStore};

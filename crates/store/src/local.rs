@@ -74,7 +74,12 @@ impl Directory {
         Ok(found)
     }
 
-    fn collect_objects(&self, directory: &Path, depth: usize, found: &mut Vec<ObjectInfo>) -> Result<(), AttemptError> {
+    fn collect_objects(
+        &self,
+        directory: &Path,
+        depth: usize,
+        found: &mut Vec<ObjectInfo>,
+    ) -> Result<(), AttemptError> {
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
             // A concurrent delete may remove a folder during the walk.
@@ -84,7 +89,10 @@ impl Directory {
         for entry in entries {
             let entry = entry.map_err(|error| AttemptError::file(directory, error))?;
             let path = entry.path();
-            let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX);
+            let is_unfinished = entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with(UNFINISHED_PREFIX);
             let kind = entry
                 .file_type()
                 .map_err(|error| AttemptError::file(&path, error))?;
@@ -117,12 +125,19 @@ impl Directory {
         let path = self.path(key);
         match self.read_object_info(&path)? {
             Some(object) => Ok(object),
-            None => Err(AttemptError::file(path, io::Error::from(io::ErrorKind::NotFound))),
+            None => Err(AttemptError::file(
+                path,
+                io::Error::from(io::ErrorKind::NotFound),
+            )),
         }
     }
 
     /// Reads `range` of an object and returns the version it belongs to.
-    pub(crate) fn read(&self, key: &str, range: Range<u64>) -> Result<(ObjectInfo, Bytes), AttemptError> {
+    pub(crate) fn read(
+        &self,
+        key: &str,
+        range: Range<u64>,
+    ) -> Result<(ObjectInfo, Bytes), AttemptError> {
         let path = self.path(key);
         let fault = |error| AttemptError::file(&path, error);
         let file = File::open(&path).map_err(map_not_found).map_err(fault)?;
@@ -253,7 +268,10 @@ fn remove_abandoned_files(directory: &Path) {
         return;
     };
     for entry in entries.flatten() {
-        let is_ours = entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX);
+        let is_ours = entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(UNFINISHED_PREFIX);
         let age = entry
             .metadata()
             .and_then(|metadata| metadata.modified())

@@ -16,7 +16,7 @@ use rand::Rng;
 use tokio::time::Instant;
 
 use crate::config::TransferConfig;
-use crate::error::{ErrorClass, AttemptError, ObjectLocation, StoreOperation, StoreError};
+use crate::error::{AttemptError, ErrorClass, ObjectLocation, StoreError, StoreOperation};
 
 /// Initial backoff; short, because most faults are a single lost connection.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
@@ -97,7 +97,9 @@ impl RetryState {
     ) -> Result<T, AttemptError> {
         tokio::time::timeout(STALL_TIMEOUT, self.with_request_timeout(future))
             .await
-            .unwrap_or(Err(AttemptError::Stalled { after: STALL_TIMEOUT }))
+            .unwrap_or(Err(AttemptError::Stalled {
+                after: STALL_TIMEOUT,
+            }))
     }
 
     /// Waits at most the request timeout, or until the deadline if that is earlier.
@@ -113,7 +115,10 @@ impl RetryState {
     }
 
     /// Counts a failed attempt and waits before the next; fails if no retry is allowed.
-    pub(crate) async fn wait_before_retry(&mut self, fault: AttemptError) -> Result<(), RetriesExhausted> {
+    pub(crate) async fn wait_before_retry(
+        &mut self,
+        fault: AttemptError,
+    ) -> Result<(), RetriesExhausted> {
         // Jitter spreads the retries of parallel parts after a common outage.
         let pause = self.backoff.mul_f64(rand::rng().random_range(0.5..=1.0));
         // A pause beyond the deadline would only delay the error.
@@ -151,7 +156,11 @@ pub(crate) struct RetriesExhausted {
 }
 
 impl RetriesExhausted {
-    pub(crate) fn into_store_error(self, step: StoreOperation, place: ObjectLocation) -> StoreError {
+    pub(crate) fn into_store_error(
+        self,
+        step: StoreOperation,
+        place: ObjectLocation,
+    ) -> StoreError {
         let Self {
             attempts,
             elapsed,
@@ -185,8 +194,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_transient_fault_is_tried_again_until_it_passes() {
-        let outcome =
-            POLICY.run(|count| async move { if count < 4 { Err(short_body_error()) } else { Ok(count) } });
+        let outcome = POLICY.run(|count| async move {
+            if count < 4 {
+                Err(short_body_error())
+            } else {
+                Ok(count)
+            }
+        });
         assert_eq!(outcome.await.unwrap(), 4);
     }
 
@@ -231,9 +245,17 @@ mod tests {
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_secs(19)).await;
             attempts.record_progress();
-            attempts.wait_before_retry(short_body_error()).await.unwrap();
+            attempts
+                .wait_before_retry(short_body_error())
+                .await
+                .unwrap();
         }
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(attempts.wait_before_retry(short_body_error()).await.is_err());
+        assert!(
+            attempts
+                .wait_before_retry(short_body_error())
+                .await
+                .is_err()
+        );
     }
 }

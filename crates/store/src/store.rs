@@ -10,13 +10,13 @@ use futures::TryStreamExt;
 use jiff::Timestamp;
 
 use crate::backend::{Backend, WriteMode};
-use crate::config::{DOWNLOAD_BUDGET_BYTES, TransferConfig, StorageProvider, StoreConfig};
+use crate::config::{DOWNLOAD_BUDGET_BYTES, StorageProvider, StoreConfig, TransferConfig};
 use crate::credentials::{self, CredentialFingerprint};
 use crate::download::Download;
 use crate::environment::Environment;
-use crate::error::{ErrorClass, AttemptError, ObjectLocation, StoreOperation, StoreError};
+use crate::error::{AttemptError, ErrorClass, ObjectLocation, StoreError, StoreOperation};
 use crate::provider::{self, StoreOpenError};
-use crate::retry::{RetryState, RetryPolicy};
+use crate::retry::{RetryPolicy, RetryState};
 use crate::upload::{Upload, UploadOptions};
 
 /// Metadata of an object.
@@ -57,7 +57,8 @@ impl SnapStore {
     /// Blocks on reading a few small files: call it on the blocking pool in async code.
     pub fn open(config: &StoreConfig, env: &Environment) -> Result<Self, StoreOpenError> {
         // Taken before the files are read: a file replaced during the read then counts as changed.
-        let credential_fingerprint = credentials::fingerprint_credentials(env, config.role, config.provider);
+        let credential_fingerprint =
+            credentials::fingerprint_credentials(env, config.role, config.provider);
         let backend = provider::open_backend(config, env)?;
         Ok(Self(Arc::new(StoreInner {
             backend,
@@ -103,7 +104,8 @@ impl SnapStore {
 
     /// Whether a credential file changed since the store was opened; call [`SnapStore::reopen`] then.
     pub fn has_changed_credentials(&self) -> bool {
-        let now = credentials::fingerprint_credentials(&self.0.env, self.0.config.role, self.0.provider);
+        let now =
+            credentials::fingerprint_credentials(&self.0.env, self.0.config.role, self.0.provider);
         now != self.0.credential_fingerprint
     }
 
@@ -133,7 +135,9 @@ impl SnapStore {
                 Err(fault) => attempts
                     .wait_before_retry(fault)
                     .await
-                    .map_err(|exhausted| exhausted.into_store_error(StoreOperation::List, self.0.location(folder)))?,
+                    .map_err(|exhausted| {
+                        exhausted.into_store_error(StoreOperation::List, self.0.location(folder))
+                    })?,
             }
         }
         found.sort_by(|a, b| a.key.cmp(&b.key));
@@ -152,8 +156,14 @@ impl SnapStore {
     /// Deletes an object; succeeds if it does not exist.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         self.0.validate_key(key)?;
-        let outcome = self.0.retry_policy.run(|_| self.0.backend.delete(key)).await;
-        outcome.map_err(|exhausted| exhausted.into_store_error(StoreOperation::Delete, self.0.location(key)))
+        let outcome = self
+            .0
+            .retry_policy
+            .run(|_| self.0.backend.delete(key))
+            .await;
+        outcome.map_err(|exhausted| {
+            exhausted.into_store_error(StoreOperation::Delete, self.0.location(key))
+        })
     }
 
     /// Reads a complete object into memory; fails if it is larger than `limit_bytes`.
@@ -179,7 +189,8 @@ impl SnapStore {
     ///
     /// `size` is the expected size in bytes, if known; another size in the store is an error.
     pub async fn download(&self, key: &str, size: Option<u64>) -> Result<Download, StoreError> {
-        self.download_with_budget(key, size, DOWNLOAD_BUDGET_BYTES).await
+        self.download_with_budget(key, size, DOWNLOAD_BUDGET_BYTES)
+            .await
     }
 
     /// Like [`Self::download`], with at most about `budget_bytes` in memory, for callers that read several
@@ -252,7 +263,9 @@ impl StoreInner {
 
     pub(crate) async fn head(&self, key: &str) -> Result<ObjectInfo, StoreError> {
         let outcome = self.retry_policy.run(|_| self.backend.head(key)).await;
-        outcome.map_err(|exhausted| exhausted.into_store_error(StoreOperation::Head, self.location(key)))
+        outcome.map_err(|exhausted| {
+            exhausted.into_store_error(StoreOperation::Head, self.location(key))
+        })
     }
 
     /// Appends to `found` until the listing ends or fails.
@@ -275,7 +288,12 @@ impl StoreInner {
     ///
     /// If a response is lost, a create-only retry finds the object that the first attempt wrote. An existing
     /// object is therefore compared with `bytes` before it counts as a conflict.
-    pub(crate) async fn put_object(&self, key: &str, bytes: Bytes, mode: WriteMode) -> Result<(), StoreError> {
+    pub(crate) async fn put_object(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        mode: WriteMode,
+    ) -> Result<(), StoreError> {
         let mut attempts = RetryState::new(self.retry_policy);
         let mut is_repeat = false;
         loop {
@@ -285,26 +303,30 @@ impl StoreInner {
                 Err(fault) => fault,
             };
             let fault = match (mode, fault.class()) {
-                (WriteMode::Create, ErrorClass::Exists) => match self.inspect_existing(key, &bytes).await? {
-                    ExistingObject::Identical if is_repeat => return Ok(()),
-                    // A transient fault, so that the write is retried.
-                    ExistingObject::Gone => AttemptError::BodyTooShort {
-                        expected: 1,
-                        found: 0,
-                    },
-                    _ => {
-                        return Err(StoreError::AlreadyExists {
-                            place: self.location(key),
-                        });
+                (WriteMode::Create, ErrorClass::Exists) => {
+                    match self.inspect_existing(key, &bytes).await? {
+                        ExistingObject::Identical if is_repeat => return Ok(()),
+                        // A transient fault, so that the write is retried.
+                        ExistingObject::Gone => AttemptError::BodyTooShort {
+                            expected: 1,
+                            found: 0,
+                        },
+                        _ => {
+                            return Err(StoreError::AlreadyExists {
+                                place: self.location(key),
+                            });
+                        }
                     }
-                },
+                }
                 _ => fault,
             };
             is_repeat = true;
             attempts
                 .wait_before_retry(fault)
                 .await
-                .map_err(|exhausted| exhausted.into_store_error(StoreOperation::Put, self.location(key)))?;
+                .map_err(|exhausted| {
+                    exhausted.into_store_error(StoreOperation::Put, self.location(key))
+                })?;
         }
     }
 
@@ -337,7 +359,9 @@ impl StoreInner {
         match theirs {
             Ok(theirs) if theirs == ours => Ok(ExistingObject::Identical),
             Ok(_) => Ok(ExistingObject::Different),
-            Err(exhausted) => Err(exhausted.into_store_error(StoreOperation::Read, self.location(key))),
+            Err(exhausted) => {
+                Err(exhausted.into_store_error(StoreOperation::Read, self.location(key)))
+            }
         }
     }
 }

@@ -30,10 +30,10 @@ use tokio::task::JoinSet;
 
 use self::part::{PartTask, SentPart};
 pub use self::writer::UploadWriter;
-use crate::backend::{WriteMode, UploadSession, PartPosition};
-use crate::error::{ErrorClass, StoreOperation, StoreError};
+use crate::backend::{PartPosition, UploadSession, WriteMode};
+use crate::error::{ErrorClass, StoreError, StoreOperation};
 use crate::retry::RetryState;
-use crate::store::{StoreInner, ObjectInfo};
+use crate::store::{ObjectInfo, StoreInner};
 
 /// The part size doubles after this many parts, because stores allow at most 10 000 parts per object.
 /// With the smallest part size, memory use is minimal up to 12 GiB and the limit is above 180 GiB.
@@ -204,8 +204,9 @@ impl Upload {
             .retry_policy
             .run(|_| self.store.backend.begin_upload(&self.key))
             .await;
-        let session =
-            started.map_err(|exhausted| exhausted.into_store_error(StoreOperation::BeginUpload, self.store.location(&self.key)))?;
+        let session = started.map_err(|exhausted| {
+            exhausted.into_store_error(StoreOperation::BeginUpload, self.store.location(&self.key))
+        })?;
         Ok(Arc::clone(self.session.insert(Arc::new(session))))
     }
 
@@ -240,7 +241,9 @@ impl Upload {
         let outcome = match self.session {
             None => {
                 let bytes = Bytes::from(std::mem::take(&mut self.buffer));
-                self.store.put_object(&self.key, bytes, self.options.write_mode()).await
+                self.store
+                    .put_object(&self.key, bytes, self.options.write_mode())
+                    .await
             }
             Some(_) => self.complete(total).await,
         };
@@ -269,7 +272,11 @@ impl Upload {
         }
         while self.collect_part().await? {}
         self.completed_parts.sort_by_key(|(index, _)| *index);
-        let parts: Vec<PartId> = self.completed_parts.drain(..).map(|(_, part)| part).collect();
+        let parts: Vec<PartId> = self
+            .completed_parts
+            .drain(..)
+            .map(|(_, part)| part)
+            .collect();
         if self.options.if_absent && self.read_current_size().await?.is_some() {
             return Err(StoreError::AlreadyExists {
                 place: self.store.location(&self.key),
@@ -316,7 +323,12 @@ impl Upload {
             attempts
                 .wait_before_retry(fault)
                 .await
-                .map_err(|exhausted| exhausted.into_store_error(StoreOperation::CompleteUpload, self.store.location(&self.key)))?;
+                .map_err(|exhausted| {
+                    exhausted.into_store_error(
+                        StoreOperation::CompleteUpload,
+                        self.store.location(&self.key),
+                    )
+                })?;
         }
     }
 
@@ -341,7 +353,9 @@ impl Upload {
             return Ok(());
         };
         let outcome = self.store.retry_policy.run(|_| session.abort()).await;
-        outcome.map_err(|exhausted| exhausted.into_store_error(StoreOperation::AbortUpload, self.store.location(&self.key)))
+        outcome.map_err(|exhausted| {
+            exhausted.into_store_error(StoreOperation::AbortUpload, self.store.location(&self.key))
+        })
     }
 
     /// A blocking writer for code that uses `std::io`, on a thread outside the runtime.

@@ -20,4 +20,4 @@ mod progress;
 pub use bytes::format_bytes;
 pub use error_chain::ErrorChain;
 pub use logs::{LogArgs, LogFormat};
-pub use progress::{ProgressReporter, RESTORE_JOB, ProgressSample};
+pub use progress::{ProgressReporter, ProgressSample, RESTORE_JOB};

@@ -42,7 +42,9 @@ impl ProgressSample {
 
     /// Returns the newest progress of a job from a JSON log. Other lines and truncated lines are skipped.
     pub fn latest_for_job(log: &str, job: &str) -> Option<Self> {
-        parse_progress_lines(log).find(|line| line.job == job).map(Self::from)
+        parse_progress_lines(log)
+            .find(|line| line.job == job)
+            .map(Self::from)
     }
 
     /// Returns the newest progress of any job from a JSON log.
@@ -96,7 +98,11 @@ impl ProgressReporter {
             .name("progress".into())
             .spawn(move || {
                 let bar = is_terminal.then(|| new_bar(&name));
-                let interval = if is_terminal { DRAW_INTERVAL } else { LOG_INTERVAL };
+                let interval = if is_terminal {
+                    DRAW_INTERVAL
+                } else {
+                    LOG_INTERVAL
+                };
                 while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                     report_sample(&name, &sample(), bar.as_ref());
                 }
@@ -206,11 +212,17 @@ mod tests {
             report_sample("verify", &sample(200, 200), None);
             tracing::warn!("object unusable, using another chain");
         });
-        assert_eq!(ProgressSample::latest_for_job(&log, RESTORE_JOB), Some(sample(86, 200)));
+        assert_eq!(
+            ProgressSample::latest_for_job(&log, RESTORE_JOB),
+            Some(sample(86, 200))
+        );
         assert_eq!(ProgressSample::latest_for_job(&log, "compact"), None);
         assert_eq!(ProgressSample::latest(&log), Some(sample(200, 200)));
         let (cut, _) = log.split_once(r#""bytes":86"#).unwrap();
-        assert_eq!(ProgressSample::latest_for_job(cut, RESTORE_JOB), Some(sample(1, 200)));
+        assert_eq!(
+            ProgressSample::latest_for_job(cut, RESTORE_JOB),
+            Some(sample(1, 200))
+        );
     }
 
     #[test]
@@ -223,7 +235,11 @@ mod tests {
             r#"{"message":"resting","job":"restore","bytes":1,"total_bytes":2}"#,
         ];
         for log in foreign {
-            assert_eq!(ProgressSample::latest_for_job(log, RESTORE_JOB), None, "{log}");
+            assert_eq!(
+                ProgressSample::latest_for_job(log, RESTORE_JOB),
+                None,
+                "{log}"
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::proxy_runtime::{ProxyRuntime, CHUNK_SIZE, parse_address};
+use crate::proxy_runtime::{CHUNK_SIZE, ProxyRuntime, parse_address};
 
 /// How the proxy treats connections, including open ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,13 +126,19 @@ impl FaultProxyServer {
         }
     }
 
-    async fn forward_requests(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
+    async fn forward_requests(
+        &self,
+        mut from: OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+    ) -> std::io::Result<()> {
         let mut piece = vec![0; CHUNK_SIZE];
         loop {
             let mode = *self.mode.borrow();
             // Small pieces make a slow connection steady instead of bursty.
             let limit = match mode {
-                ProxyMode::Slow(rate) => usize::try_from(rate / 10).unwrap_or(CHUNK_SIZE).clamp(1, CHUNK_SIZE),
+                ProxyMode::Slow(rate) => usize::try_from(rate / 10)
+                    .unwrap_or(CHUNK_SIZE)
+                    .clamp(1, CHUNK_SIZE),
                 _ => CHUNK_SIZE,
             };
             let length = from.read(&mut piece[..limit]).await?;
@@ -151,7 +157,11 @@ impl FaultProxyServer {
         }
     }
 
-    async fn forward_responses(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
+    async fn forward_responses(
+        &self,
+        mut from: OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+    ) -> std::io::Result<()> {
         let mut mode = self.mode.subscribe();
         let mut passed = 0;
         let mut piece = vec![0; CHUNK_SIZE];
@@ -208,8 +218,7 @@ async fn respond_with_status(mut stream: TcpStream, status: u16) -> std::io::Res
             return Ok(());
         }
     }
-    let text =
-        format!("HTTP/1.1 {status} Fault\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let text = format!("HTTP/1.1 {status} Fault\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     stream.write_all(text.as_bytes()).await?;
     stream.shutdown().await?;
     // Read the rest of the request: closing with unread data sends a reset, which discards the response.

@@ -26,21 +26,21 @@
 )]
 
 pub mod ca;
-mod proxy_runtime;
 mod each_version;
 pub mod etcd;
 pub mod fault_proxy;
 pub mod kube;
-pub mod workload;
 pub mod man_pages;
 pub mod paths;
 pub mod ports;
+mod proxy_runtime;
 pub mod recorder;
 pub mod sidecar;
+pub mod workload;
 
-pub use etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, KeyValueHash, Kv, LeaseInfo};
+pub use etcd::{EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer, KeyValueHash, Kv, LeaseInfo};
 pub use fault_proxy::{FaultProxy, ProxyMode};
 pub use kube::ApiServer;
-pub use workload::Workload;
 pub use recorder::Recorder;
 pub use sidecar::{SidecarOptions, SidecarProcess};
+pub use workload::Workload;

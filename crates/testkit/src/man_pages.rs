@@ -19,7 +19,10 @@ pub fn assert_man_pages(folder: &Path, command: Command) {
             fs::write(&path, &text).expect("write a manual page");
         }
         let found = fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == text, "docs/man/{name} is out of date: run `make manual`");
+        assert!(
+            found == text,
+            "docs/man/{name} is out of date: run `make manual`"
+        );
     }
 }
 

@@ -25,7 +25,9 @@ static ACQUIRED_BLOCKS: Mutex<Vec<PortBlock>> = Mutex::new(Vec::new());
 
 /// A port that is unused and is allocated only once.
 pub fn free_port() -> u16 {
-    let mut taken = ACQUIRED_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut taken = ACQUIRED_BLOCKS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     loop {
         let next = taken.last_mut().and_then(|block| block.remaining.next());
         match next {

@@ -193,7 +193,8 @@ impl SidecarProcess {
     /// Sends a request that takes a snapshot; returns status and body of the response.
     pub async fn request(&self, path: &str) -> (u16, Value) {
         let response = self.http.get(format!("{}{path}", self.url)).send().await;
-        let response = response.unwrap_or_else(|error| panic!("GET {path} from the sidecar: {error}"));
+        let response =
+            response.unwrap_or_else(|error| panic!("GET {path} from the sidecar: {error}"));
         let status = response.status().as_u16();
         (status, response.json().await.unwrap_or_default())
     }
@@ -236,7 +237,10 @@ impl SidecarProcess {
                 self.child = None;
                 return status;
             }
-            assert!(Instant::now() < deadline, "the sidecar did not exit after SIGTERM");
+            assert!(
+                Instant::now() < deadline,
+                "the sidecar did not exit after SIGTERM"
+            );
             sleep(POLL_INTERVAL).await;
         }
     }

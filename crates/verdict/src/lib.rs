@@ -20,7 +20,7 @@ mod init;
 mod message;
 
 pub use init::{
-    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport, MemberRegistration, RefuseCause, RestoreCause,
-    VerificationDepth, WaitCause,
+    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport,
+    MemberRegistration, RefuseCause, RestoreCause, VerificationDepth, WaitCause,
 };
 pub use message::{CommandDetails, TerminationMessage, TerminationMessageError};

@@ -133,7 +133,8 @@ impl TerminationMessage {
             Some(version) if version > u64::from(InitReport::VERSION) => {
                 Err(TerminationMessageError::UnsupportedVersion { version })
             }
-            _ => InitReport::deserialize(report).map_err(|source| TerminationMessageError::InvalidInitReport { source }),
+            _ => InitReport::deserialize(report)
+                .map_err(|source| TerminationMessageError::InvalidInitReport { source }),
         }
     }
 }
@@ -143,7 +144,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, RestoreCause};
+    use crate::{
+        BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, RestoreCause,
+    };
 
     fn sample_report() -> InitReport {
         InitReport {
@@ -190,7 +193,13 @@ mod tests {
         let text = json!({"verdict": "ready", "init": {"version": 2, "decision": "dance"}});
         let message = TerminationMessage::parse(&text.to_string()).unwrap();
         let error = message.init_report().unwrap_err();
-        assert!(matches!(error, TerminationMessageError::UnsupportedVersion { version: 2 }), "{error}");
+        assert!(
+            matches!(
+                error,
+                TerminationMessageError::UnsupportedVersion { version: 2 }
+            ),
+            "{error}"
+        );
     }
 
     #[test]
@@ -199,7 +208,13 @@ mod tests {
         value["data"]["colour"] = "green".into();
         value["mood"] = "good".into();
         let text = json!({"verdict": "ready", "init": value, "more": 1}).to_string();
-        assert_eq!(TerminationMessage::parse(&text).unwrap().init_report().unwrap(), sample_report());
+        assert_eq!(
+            TerminationMessage::parse(&text)
+                .unwrap()
+                .init_report()
+                .unwrap(),
+            sample_report()
+        );
     }
 
     #[test]
@@ -209,7 +224,9 @@ mod tests {
             "clusterId": "cdf818194e3a8c32", "base": "Full-00000000-00000041-1", "seconds": 1.5,
             "snapshot": {"name": "of a later version"},
         });
-        let done = TerminationMessage::parse(&text.to_string()).unwrap().details;
+        let done = TerminationMessage::parse(&text.to_string())
+            .unwrap()
+            .details;
         assert_eq!(
             (done.revision, done.start_revision),
             (Some(41), Some(1_000_000_041))
@@ -236,12 +253,24 @@ mod tests {
     #[test]
     fn the_end_of_a_log_and_other_verbs_are_told_apart() {
         let foreign = TerminationMessage::parse("panic: out of memory").unwrap_err();
-        assert!(matches!(foreign, TerminationMessageError::Invalid { .. }), "{foreign}");
+        assert!(
+            matches!(foreign, TerminationMessageError::Invalid { .. }),
+            "{foreign}"
+        );
         let other = TerminationMessage::parse(r#"{"verdict": "restored", "revision": 7}"#).unwrap();
         let error = other.init_report().unwrap_err();
-        assert!(matches!(error, TerminationMessageError::NoInitReport { .. }), "{error}");
+        assert!(
+            matches!(error, TerminationMessageError::NoInitReport { .. }),
+            "{error}"
+        );
         let broken = json!({"verdict": "ready", "init": {"version": 1}}).to_string();
-        let error = TerminationMessage::parse(&broken).unwrap().init_report().unwrap_err();
-        assert!(matches!(error, TerminationMessageError::InvalidInitReport { .. }), "{error}");
+        let error = TerminationMessage::parse(&broken)
+            .unwrap()
+            .init_report()
+            .unwrap_err();
+        assert!(
+            matches!(error, TerminationMessageError::InvalidInitReport { .. }),
+            "{error}"
+        );
     }
 }

@@ -237,7 +237,11 @@ impl<R: Read> Decoder<R> {
     }
 
     /// Verifies a completely read payload; advances only when it is valid.
-    fn check_payload(&mut self, frame: FrameLength, payload: &Bytes) -> Result<NextRecord, DecodeError> {
+    fn check_payload(
+        &mut self,
+        frame: FrameLength,
+        payload: &Bytes,
+    ) -> Result<NextRecord, DecodeError> {
         let result = self.verify(frame, payload);
         let Err(DecodeError::Malformed { .. } | DecodeError::CrcMismatch { .. }) = &result else {
             return result.map(NextRecord::Record);
@@ -313,10 +317,11 @@ impl<R: Read> Decoder<R> {
     }
 
     fn read_payload(&mut self, frame: FrameLength) -> Result<Bytes, DecodeError> {
-        let mut missing = usize::try_from(frame.payload_len()).map_err(|_| DecodeError::RecordTooLarge {
-            at: self.position(),
-            claimed: frame.record_len,
-        })?;
+        let mut missing =
+            usize::try_from(frame.payload_len()).map_err(|_| DecodeError::RecordTooLarge {
+                at: self.position(),
+                claimed: frame.record_len,
+            })?;
         self.buffer.clear();
         while missing > 0 {
             let step = missing.min(READ_CHUNK_BYTES);

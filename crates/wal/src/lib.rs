@@ -41,12 +41,16 @@ mod segment;
 mod snapfile;
 pub mod v2store;
 
-pub use decoder::{SegmentPosition, DecodeError, NextRecord, Decoder, MAX_RECORD_BYTES, SegmentRole, TornReason};
+pub use decoder::{
+    DecodeError, Decoder, MAX_RECORD_BYTES, NextRecord, SegmentPosition, SegmentRole, TornReason,
+};
 pub use encoder::Encoder;
-pub use log::{Entries, WalIdentity, Log, LogError, LogSummary, LogTail};
+pub use log::{Entries, Log, LogError, LogSummary, LogTail, WalIdentity};
 pub use raft::{ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, SnapshotMark};
 pub use record::{Record, RecordKind};
 pub use repair::{RepairError, RepairReport, repair};
 pub use request::{RaftRequestKind, count_possible_writes};
 pub use segment::{ListError, Segment, SegmentName};
-pub use snapfile::{MAX_SNAP_BYTES, ReadSnapError, SnapError, SnapFile, SnapName, parse_snap_db_index};
+pub use snapfile::{
+    MAX_SNAP_BYTES, ReadSnapError, SnapError, SnapFile, SnapName, parse_snap_db_index,
+};

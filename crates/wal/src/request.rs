@@ -97,7 +97,9 @@ impl RaftRequestKind {
 
 /// Counts the `entries` that can create a revision, that is, the maximum number of revisions by which a database that
 /// applied none of them lags behind the log. Stops at the first error.
-pub fn count_possible_writes<E>(entries: impl IntoIterator<Item = Result<Entry, E>>) -> Result<u64, E> {
+pub fn count_possible_writes<E>(
+    entries: impl IntoIterator<Item = Result<Entry, E>>,
+) -> Result<u64, E> {
     let mut writes = 0;
     for entry in entries {
         writes += u64::from(RaftRequestKind::from_entry(&entry?).can_write());

@@ -224,7 +224,10 @@ mod tests {
     #[test]
     fn a_directory_without_segments_is_an_error_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(list_segments(dir.path()), Err(ListError::Empty { .. })));
+        assert!(matches!(
+            list_segments(dir.path()),
+            Err(ListError::Empty { .. })
+        ));
         assert!(matches!(
             list_segments(&dir.path().join("no")),
             Err(ListError::List { .. })

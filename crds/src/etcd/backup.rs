@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::scalar::{Schedule, DurationString};
+use crate::scalar::{DurationString, Schedule};
 use crate::store::StoreSpec;
 use crate::tls::TlsConfig;
 

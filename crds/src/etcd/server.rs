@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::NAME_PATTERN;
-use crate::scalar::{Schedule, DurationString, Url};
+use crate::scalar::{DurationString, Schedule, Url};
 use crate::tls::{PeerTlsConfig, SecretReference, TlsConfig};
 
 /// Settings of etcd.

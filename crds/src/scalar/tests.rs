@@ -9,7 +9,10 @@ fn a_span_is_the_sum_of_its_parts() {
     assert_eq!(parse_span("300s"), Ok(Duration::from_mins(5)));
     assert_eq!(parse_span("1h30m"), Ok(Duration::from_mins(90)));
     assert_eq!(parse_span("1.5h"), Ok(Duration::from_mins(90)));
-    assert_eq!(parse_span("2ms3µs4us5ns"), Ok(Duration::from_nanos(2_007_005)));
+    assert_eq!(
+        parse_span("2ms3µs4us5ns"),
+        Ok(Duration::from_nanos(2_007_005))
+    );
     assert_eq!(parse_span("0.000000001s"), Ok(Duration::from_nanos(1)));
     assert_eq!(parse_span("0s"), Ok(Duration::ZERO));
 }
@@ -26,7 +29,10 @@ fn a_span_that_cannot_be_counted_is_an_error_where_it_is_used() {
         "99999999999h",
         "999999999999999999999999999999999999999999s",
     ] {
-        assert_eq!(parse_span(text), Err(DurationError::TooLong { text: text.into() }));
+        assert_eq!(
+            parse_span(text),
+            Err(DurationError::TooLong { text: text.into() })
+        );
     }
 }
 

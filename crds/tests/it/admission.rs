@@ -109,7 +109,12 @@ impl AdmissionCases {
     pub(crate) fn rejects(&mut self, name: &str, pointer: &str, values: &[Value]) {
         for value in values {
             let field = last_name(pointer);
-            self.add(name, pointer, Some(value), ExpectedAdmission::Rejected { field });
+            self.add(
+                name,
+                pointer,
+                Some(value),
+                ExpectedAdmission::Rejected { field },
+            );
         }
     }
 
@@ -123,7 +128,12 @@ impl AdmissionCases {
     /// The field is required.
     pub(crate) fn requires(&mut self, name: &str, pointer: &str) {
         let field = last_name(pointer);
-        self.add(name, pointer, None, ExpectedAdmission::FieldMissing { field });
+        self.add(
+            name,
+            pointer,
+            None,
+            ExpectedAdmission::FieldMissing { field },
+        );
     }
 
     /// The field is optional.
@@ -131,7 +141,13 @@ impl AdmissionCases {
         self.add(name, pointer, None, ExpectedAdmission::Stored);
     }
 
-    fn add(&mut self, name: &str, pointer: &str, value: Option<&Value>, expected: ExpectedAdmission) {
+    fn add(
+        &mut self,
+        name: &str,
+        pointer: &str,
+        value: Option<&Value>,
+        expected: ExpectedAdmission,
+    ) {
         let shown = value.map_or_else(|| "missing".to_owned(), Value::to_string);
         self.0.push(AdmissionCase {
             name: format!("{name}, {pointer} = {shown}"),

@@ -7,6 +7,7 @@
     reason = "a test that cannot continue must fail; values written in place read better than references"
 )]
 
+mod admission;
 mod api_emulator;
 mod generated;
 mod limits;
@@ -15,4 +16,3 @@ mod roundtrip;
 mod rules;
 mod samples;
 mod structure;
-mod admission;

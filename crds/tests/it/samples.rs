@@ -104,9 +104,9 @@ fn has_path(value: &Value, path: &[&str]) -> bool {
     match (path, value) {
         ([], _) => true,
         (_, Value::Array(items)) => items.iter().any(|item| has_path(item, path)),
-        ([first, rest @ ..], Value::Object(fields)) => {
-            fields.get(*first).is_some_and(|field| has_path(field, rest))
-        }
+        ([first, rest @ ..], Value::Object(fields)) => fields
+            .get(*first)
+            .is_some_and(|field| has_path(field, rest)),
         _ => false,
     }
 }

@@ -190,7 +190,10 @@ fn typed_and_written_schemas_agree() {
         match value {
             Value::Number(number) => json!(number.as_f64()),
             Value::Array(items) => items.iter().map(normalize_numbers).collect(),
-            Value::Object(fields) => fields.iter().map(|(k, v)| (k.clone(), normalize_numbers(v))).collect(),
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(k, v)| (k.clone(), normalize_numbers(v)))
+                .collect(),
             other => other.clone(),
         }
     }
@@ -288,7 +291,10 @@ fn tasks_have_status_names_and_columns() {
         ("Phase", true),
         ("TTL", true),
     ];
-    assert_eq!(names, expected.map(|(name, is_wide)| (name.to_owned(), is_wide)));
+    assert_eq!(
+        names,
+        expected.map(|(name, is_wide)| (name.to_owned(), is_wide))
+    );
 
     let copy = crd::copy_backups_task_crd();
     let value = copy.to_value();

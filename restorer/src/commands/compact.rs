@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Args;
 use jiff::SignedDuration;
 use mainstay_archive::chain::{SnapshotChain, choose};
-use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions};
+use mainstay_archive::compression::{Compression, EncoderOptions, StreamEncoder};
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
 use mainstay_bbolt::Database;
@@ -20,15 +20,17 @@ use mainstay_telemetry::{ProgressReporter, format_bytes};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::available_threads;
 use crate::backup::{Backup, StoreObjectSource};
 use crate::cli::CommandContext;
 use crate::directory::{chain_bytes, sample_progress};
 use crate::failure::classification::{classify_database_error, classify_io_error};
 use crate::failure::{CommandFailure, ExitVerdict};
 use crate::outcome::CommandOutcome;
+use crate::rebuild::{
+    DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, StopPoint, rebuild,
+};
 use crate::upstream::UpstreamRestoreArgs;
-use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, StopPoint, rebuild};
-use crate::available_threads;
 
 /// Read size for the new database, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -51,11 +53,11 @@ pub struct CompactArgs {
     ///
     /// Needs twice the size of the database.
     #[arg(long, value_name = "DIR", env = "MAINSTAY_SCRATCH_DIR")]
-    pub scratch_dir: Option<PathBuf>,
+    pub(crate) scratch_dir: Option<PathBuf>,
 
     /// Write a new full snapshot even if there are no deltas
     #[arg(long)]
-    pub force: bool,
+    pub(crate) force: bool,
 
     /// TTL of a lease whose granted TTL is not in the backup
     #[arg(
@@ -64,59 +66,62 @@ pub struct CompactArgs {
         default_value = "1h",
         env = "MAINSTAY_DEFAULT_LEASE_TTL"
     )]
-    pub default_lease_ttl: SignedDuration,
+    pub(crate) default_lease_ttl: SignedDuration,
 
     #[command(flatten)]
-    pub upstream: UpstreamCompactArgs,
+    pub(crate) upstream: UpstreamCompactArgs,
     #[command(flatten)]
-    pub upstream_restore: UpstreamRestoreArgs,
+    pub(crate) upstream_restore: UpstreamRestoreArgs,
 }
 
 /// Flags of `etcd-backup-restore compact` without effect: no etcd runs that could be waited for, and the new snapshot
 /// has no free pages to defragment.
 #[derive(Clone, Debug, Default, Args)]
-pub struct UpstreamCompactArgs {
+pub(crate) struct UpstreamCompactArgs {
     /// No effect
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
-    pub defragment: Option<String>,
+    pub(crate) defragment: Option<String>,
     /// No effect
     #[arg(long, hide = true)]
-    pub etcd_snapshot_timeout: Option<String>,
+    pub(crate) etcd_snapshot_timeout: Option<String>,
     /// No effect
     #[arg(long, hide = true)]
-    pub etcd_defrag_timeout: Option<String>,
+    pub(crate) etcd_defrag_timeout: Option<String>,
     /// Directory that etcd-backup-restore restores to; used as the scratch directory here
     #[arg(short, long, hide = true)]
-    pub data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 /// The result of a compaction.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CompactionReport {
+pub(crate) struct CompactionReport {
     /// Name of the new full snapshot.
-    pub snapshot: String,
-    pub object_key: String,
+    pub(crate) snapshot: String,
+    pub(crate) object_key: String,
     /// Newest revision of the new snapshot, at which it is compacted.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// Name of the full snapshot that was read.
-    pub base: String,
+    pub(crate) base: String,
     /// Number of deltas that were applied.
-    pub deltas: usize,
-    pub rows_kept: u64,
+    pub(crate) deltas: usize,
+    pub(crate) rows_kept: u64,
     /// Rows removed by the compaction.
-    pub rows_dropped: u64,
+    pub(crate) rows_dropped: u64,
     /// Stored size of the objects read.
-    pub bytes_read: u64,
+    pub(crate) bytes_read: u64,
     /// Size of the new database before compression.
-    pub database_bytes: u64,
+    pub(crate) database_bytes: u64,
     /// Stored size of the new object.
-    pub bytes_written: u64,
-    pub seconds: f64,
+    pub(crate) bytes_written: u64,
+    pub(crate) seconds: f64,
 }
 
 /// Compacts the backup.
-pub async fn run(args: CompactArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: CompactArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let CompactArgs {
         store,
         scratch_dir,
@@ -126,13 +131,11 @@ pub async fn run(args: CompactArgs, context: &CommandContext) -> Result<CommandO
         upstream_restore: _,
     } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
-    let request = mainstay_archive::chain::ChainRequest::new(mainstay_archive::chain::ChainTarget::Latest);
+    let request =
+        mainstay_archive::chain::ChainRequest::new(mainstay_archive::chain::ChainTarget::Latest);
     let chain = choose(&backup.catalogue, &request)?;
     if chain.deltas.is_empty() && !force {
-        let text = format!(
-            "nothing to compact: {} has no deltas",
-            chain.base.name
-        );
+        let text = format!("nothing to compact: {} has no deltas", chain.base.name);
         let details = serde_json::json!({"base": chain.base.name.to_string()});
         return Ok(CommandOutcome::new(ExitVerdict::Unchanged, text, &details));
     }
@@ -179,8 +182,13 @@ fn create_scratch_dir(parent: Option<&Path>) -> Result<tempfile::TempDir, Comman
         None => tempfile::Builder::new().prefix("compact-").tempdir(),
     };
     make().map_err(|error: io::Error| {
-        CommandFailure::from_reason(ExitVerdict::Disk, format!("failed to create a scratch directory: {error}"))
-            .with_next_step("set --scratch-dir to a writable directory with twice the size of the database free")
+        CommandFailure::from_reason(
+            ExitVerdict::Disk,
+            format!("failed to create a scratch directory: {error}"),
+        )
+        .with_next_step(
+            "set --scratch-dir to a writable directory with twice the size of the database free",
+        )
     })
 }
 
@@ -224,7 +232,10 @@ impl CompactionRun {
         )
         .map_err(|error| database_failure(&error))?;
         drop(whole); // frees its disk space before the upload
-        let database_bytes = compacted.metadata().map_err(|error| disk_failure(&error))?.len();
+        let database_bytes = compacted
+            .metadata()
+            .map_err(|error| disk_failure(&error))?
+            .len();
         let name = self.snapshot_name(revision);
         let key = object_key(self.backup.store.prefix(), &name);
         let bytes_written = self.upload(&compacted, &name, &key)?;
@@ -265,12 +276,18 @@ impl CompactionRun {
             .deltas
             .last()
             .map_or(&self.chain.base, |link| &link.object);
-        let mut name = SnapshotName::full(revision, self.created_at, newest.name.compression.clone());
+        let mut name =
+            SnapshotName::full(revision, self.created_at, newest.name.compression.clone());
         name.is_final = self.chain.base.name.is_final;
         name
     }
 
-    fn upload(&self, database: &File, name: &SnapshotName, key: &str) -> Result<u64, CommandFailure> {
+    fn upload(
+        &self,
+        database: &File,
+        name: &SnapshotName,
+        key: &str,
+    ) -> Result<u64, CommandFailure> {
         // create_only: the sidecar may have uploaded a full snapshot of the same name.
         let upload = {
             let _inside = self.runtime.enter();

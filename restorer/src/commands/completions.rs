@@ -13,11 +13,11 @@ use crate::outcome::CommandOutcome;
 )]
 pub struct CompletionsArgs {
     /// Shell to print the script for
-    pub shell: Shell,
+    pub(crate) shell: Shell,
 }
 
 /// Prints the script.
-pub fn run(args: &CompletionsArgs) -> CommandOutcome {
+pub(crate) fn run(args: &CompletionsArgs) -> CommandOutcome {
     let mut script = Vec::new();
     let mut command = crate::args::RestorerArgs::command();
     clap_complete::generate(args.shell, &mut command, "mainstay-restorer", &mut script);

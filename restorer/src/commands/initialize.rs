@@ -12,20 +12,20 @@
 use clap::Args;
 use mainstay_archive::catalogue::Catalogue;
 use mainstay_archive::chain::{ChainRequest, ChainTarget};
-use mainstay_datadir::{DirVerdict, DirReport, write_volume_guard};
+use mainstay_datadir::{DirReport, DirVerdict, write_volume_guard};
 use mainstay_store::StoreArgs;
 
 use super::restore::RestoreOptionsArgs;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
-use crate::fallback::ChainSelection;
 use crate::directory::{self, RestorePlan};
 use crate::failure::{CommandFailure, ExitVerdict};
+use crate::fallback::ChainSelection;
 use crate::health::{self, ValidationMode};
-use crate::members::{RestoreMemberArgs, NewCluster};
+use crate::members::{NewCluster, RestoreMemberArgs};
 use crate::outcome::CommandOutcome;
-use crate::upstream::UpstreamRestoreArgs;
 use crate::target::TargetArgs;
+use crate::upstream::UpstreamRestoreArgs;
 
 /// Flags of `initialize`.
 #[derive(Debug, Args)]
@@ -46,25 +46,25 @@ pub struct InitializeArgs {
         default_value = "full",
         env = "MAINSTAY_VALIDATION_MODE"
     )]
-    pub validation_mode: ValidationMode,
+    pub(crate) validation_mode: ValidationMode,
 
     /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub(crate) store: StoreArgs,
     #[command(flatten)]
-    pub members: RestoreMemberArgs,
+    pub(crate) members: RestoreMemberArgs,
     #[command(flatten)]
-    pub options: RestoreOptionsArgs,
+    pub(crate) options: RestoreOptionsArgs,
     #[command(flatten)]
-    pub upstream: UpstreamRestoreArgs,
+    pub(crate) upstream: UpstreamRestoreArgs,
 }
 
 /// Decision about a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataDirAction {
+pub(crate) enum DataDirAction {
     /// etcd can start on it.
     Keep,
     /// There is neither data nor a backup: etcd bootstraps a new cluster.
@@ -77,7 +77,11 @@ pub enum DataDirAction {
 /// Decides from the state of the directory and the newest revision of the backup; `None` means no backup.
 ///
 /// Only a single member is restored for lagging behind the backup: one of several catches up from the others.
-pub fn decide(report: &DirReport, newest_backup: Option<i64>, members: usize) -> DataDirAction {
+pub(crate) fn decide(
+    report: &DirReport,
+    newest_backup: Option<i64>,
+    members: usize,
+) -> DataDirAction {
     match (report.verdict, newest_backup) {
         (DirVerdict::InUse, _) | (DirVerdict::Corrupt, None) => DataDirAction::Refuse,
         (DirVerdict::Missing, None) => DataDirAction::Bootstrap,
@@ -101,7 +105,10 @@ pub(super) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
 }
 
 /// Verifies the data directory and restores it if needed.
-pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: InitializeArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let InitializeArgs {
         validation_mode,
         namespace,
@@ -112,11 +119,11 @@ pub async fn run(args: InitializeArgs, context: &CommandContext) -> Result<Comma
     } = args;
     let data_dir = members.data_dir.clone();
     if members.all_members {
-        return Err(
-            CommandFailure::from_reason(ExitVerdict::Usage, "initialize does not support --all-members").with_next_step(
-                "use `restore --all-members` to restore the directories of all members",
-            ),
-        );
+        return Err(CommandFailure::from_reason(
+            ExitVerdict::Usage,
+            "initialize does not support --all-members",
+        )
+        .with_next_step("use `restore --all-members` to restore the directories of all members"));
     }
     // Before the directory is read: the data of another namespace must not influence the decision.
     health::refuse_foreign_volume(&data_dir, namespace.as_deref())?;

@@ -31,11 +31,11 @@ use crate::outcome::{CommandOutcome, format_table};
 )]
 pub struct ListArgs {
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub(crate) store: StoreArgs,
 
     /// Also list every object
     #[arg(short, long)]
-    pub long: bool,
+    pub(crate) long: bool,
 }
 
 /// A snapshot object.
@@ -116,25 +116,28 @@ struct Listing {
 }
 
 /// Lists the backup.
-pub async fn run(args: ListArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: ListArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let ListArgs { store, long } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
     let listing = Listing::new(describe_location(&backup.store), &backup.catalogue);
     if backup.catalogue.is_empty() {
         let mut reason = format!("no snapshot found in {}", listing.store);
         if !listing.foreign.is_empty() {
-            let _ = write!(
-                reason,
-                "; {} other objects found",
-                listing.foreign.len()
-            );
+            let _ = write!(reason, "; {} other objects found", listing.foreign.len());
         }
         let details = serde_json::to_value(&listing).unwrap_or_default();
         return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason)
             .with_next_step("check --store-container and --store-prefix")
             .with_details(details));
     }
-    Ok(CommandOutcome::new(ExitVerdict::Shown, listing.to_text(long), &listing))
+    Ok(CommandOutcome::new(
+        ExitVerdict::Shown,
+        listing.to_text(long),
+        &listing,
+    ))
 }
 
 /// Returns provider, container and prefix of a store, as shown to users.
@@ -155,12 +158,23 @@ impl Listing {
         };
         Self {
             store,
-            chains: list_chains(catalogue).iter().map(ChainRow::from_chain_info).collect(),
-            restorable: restorable_revisions(catalogue).0.iter().map(range).collect(),
+            chains: list_chains(catalogue)
+                .iter()
+                .map(ChainRow::from_chain_info)
+                .collect(),
+            restorable: restorable_revisions(catalogue)
+                .0
+                .iter()
+                .map(range)
+                .collect(),
             snapshots: all().count(),
             bytes: all().map(|object| object.size).sum(),
             chunks: catalogue.chunks.iter().map(ChunkRow::from_chunk).collect(),
-            foreign: catalogue.foreign.iter().map(ForeignRow::from_foreign).collect(),
+            foreign: catalogue
+                .foreign
+                .iter()
+                .map(ForeignRow::from_foreign)
+                .collect(),
         }
     }
 
@@ -211,11 +225,7 @@ impl Listing {
             );
         }
         if !self.foreign.is_empty() {
-            let _ = write!(
-                text,
-                "; {} other objects",
-                self.foreign.len()
-            );
+            let _ = write!(text, "; {} other objects", self.foreign.len());
         }
         text.push('\n');
         text

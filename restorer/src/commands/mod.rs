@@ -1,16 +1,16 @@
 //! One module per verb.
 
-pub mod compact;
-pub mod completions;
-pub mod copy;
-pub mod init;
-pub mod initialize;
-pub mod inspect;
-pub mod list;
-pub mod own;
-pub mod restore;
-pub mod set_aside;
-pub mod verify;
+pub(crate) mod compact;
+pub(crate) mod completions;
+pub(crate) mod copy;
+pub(crate) mod init;
+pub(crate) mod initialize;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod own;
+pub(crate) mod restore;
+pub(crate) mod set_aside;
+pub(crate) mod verify;
 
 use clap::Subcommand;
 

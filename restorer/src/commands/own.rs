@@ -24,29 +24,26 @@ const MAX_DEPTH: usize = 32;
 pub struct OwnArgs {
     /// Numeric user and group id
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-    pub owner: FileOwner,
+    pub(crate) owner: FileOwner,
 
     /// Directory to change
     #[arg(value_name = "DIR")]
-    pub directory: PathBuf,
+    pub(crate) directory: PathBuf,
 }
 
 /// A user and a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileOwner {
-    pub uid: u32,
-    pub gid: u32,
+pub(crate) struct FileOwner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 /// Error of changing owners.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ChownError {
+pub(crate) enum ChownError {
     #[error("failed to read {}", path.display())]
-    Metadata {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Metadata { path: PathBuf, source: io::Error },
     #[error("failed to change the owner of {} to {}:{}", path.display(), owner.uid, owner.gid)]
     Chown {
         path: PathBuf,
@@ -54,9 +51,7 @@ pub enum ChownError {
         source: io::Error,
     },
     #[error("{} is nested deeper than {MAX_DEPTH} directories", path.display())]
-    TooDeep {
-        path: PathBuf,
-    },
+    TooDeep { path: PathBuf },
 }
 
 impl Classify for ChownError {
@@ -76,7 +71,7 @@ fn parse_owner(text: &str) -> Result<FileOwner, String> {
 }
 
 /// Changes the owner of the directory.
-pub async fn run(args: OwnArgs) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(args: OwnArgs) -> Result<CommandOutcome, CommandFailure> {
     let OwnArgs { owner, directory } = args;
     let shown = directory.display().to_string();
     let work = tokio::task::spawn_blocking(move || chown_recursive(&directory, owner, MAX_DEPTH));
@@ -132,10 +127,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_two_numbers() {
-        let expected = FileOwner {
-            uid: 65532,
-            gid: 0,
-        };
+        let expected = FileOwner { uid: 65532, gid: 0 };
         assert_eq!(parse_owner("65532:0"), Ok(expected));
         for wrong in ["65532", "a:b", "1:2:3", ":", "-1:1"] {
             assert!(parse_owner(wrong).is_err(), "{wrong}");

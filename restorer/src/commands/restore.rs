@@ -12,20 +12,20 @@ use mainstay_telemetry::format_bytes;
 
 use super::init::to_store_config;
 use super::initialize::newest_revision;
+use crate::available_threads;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
-use crate::fallback::ChainSelection;
+use crate::data_dir_restore::{DataDirCandidate, restore_from_data_dir};
 use crate::directory::{self, RestorePlan};
 use crate::failure::{CommandFailure, ExitVerdict};
+use crate::fallback::ChainSelection;
 use crate::health::refuse_foreign_volume;
 use crate::members::RestoreMemberArgs;
 use crate::outcome::CommandOutcome;
-use crate::upstream::UpstreamRestoreArgs;
 use crate::rebuild::finish::RevisionBump;
 use crate::rebuild::{HashCheck, RebuildOptions};
-use crate::data_dir_restore::{DataDirCandidate, restore_from_data_dir};
 use crate::target::TargetArgs;
-use crate::available_threads;
+use crate::upstream::UpstreamRestoreArgs;
 
 /// Flags of `restore`.
 #[derive(Debug, Args)]
@@ -55,28 +55,28 @@ pub struct RestoreArgs {
     #[command(flatten)]
     pub options: RestoreOptionsArgs,
     #[command(flatten)]
-    pub upstream: UpstreamRestoreArgs,
+    pub(crate) upstream: UpstreamRestoreArgs,
 
     /// Use this data directory instead of the backup if it is valid and at least as new
     ///
     /// It may be the directory that is replaced.
     #[arg(long, value_name = "DIR", env = "MAINSTAY_PREFER_DATA_DIR")]
     #[arg(conflicts_with_all = ["to_revision", "to_time", "from"])]
-    pub prefer_data_dir: Option<PathBuf>,
+    pub(crate) prefer_data_dir: Option<PathBuf>,
 
     /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 
     /// Identifies this writer on the volume; a later writer fences it off
     ///
     /// The data directory is not replaced once a later writer has recorded its token on the volume.
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_FENCE")]
-    pub fence: Option<String>,
+    pub(crate) fence: Option<String>,
 
     /// Print what would be restored and exit
     #[arg(long)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Options of the restored state.
@@ -94,13 +94,13 @@ pub struct RestoreOptionsArgs {
         requires = "mark_compacted"
     )]
     #[arg(env = "MAINSTAY_BUMP_REVISION")]
-    pub bump_revision: u64,
+    pub(crate) bump_revision: u64,
 
     /// Mark all revisions before the restore as compacted
     ///
     /// Watches that started before the restore fail, and their clients list again.
     #[arg(long, env = "MAINSTAY_MARK_COMPACTED")]
-    pub mark_compacted: bool,
+    pub(crate) mark_compacted: bool,
 
     /// TTL of a lease whose granted TTL is not in the backup
     #[arg(
@@ -109,17 +109,17 @@ pub struct RestoreOptionsArgs {
         default_value = "1h",
         env = "MAINSTAY_DEFAULT_LEASE_TTL"
     )]
-    pub default_lease_ttl: SignedDuration,
+    pub(crate) default_lease_ttl: SignedDuration,
 
     /// Accept a full snapshot without a hash, such as a copied database file
     #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
-    pub skip_hash_check: bool,
+    pub(crate) skip_hash_check: bool,
 
     /// Restore only if the backup has this hash, as reported by `HashKV` of a live etcd
     ///
     /// Format: REVISION:COMPACTED:HASH with the compacted revision (0 for none) and 8 hexadecimal digits.
     #[arg(long, value_name = "HASH", env = "MAINSTAY_EXPECT_HASH_KV")]
-    pub expect_hash_kv: Option<HashKv>,
+    pub(crate) expect_hash_kv: Option<HashKv>,
 }
 
 impl RestoreOptionsArgs {
@@ -148,7 +148,10 @@ impl RestoreOptionsArgs {
 }
 
 /// Restores the data directory.
-pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: RestoreArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let RestoreArgs {
         store,
         target,
@@ -185,7 +188,13 @@ pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandO
         if dry_run {
             return Ok(describe_data_dir_plan(&candidate));
         }
-        return restore_from_data_dir(candidate, seating, options.revision_bump(newest), (fence, context.now)).await;
+        return restore_from_data_dir(
+            candidate,
+            seating,
+            options.revision_bump(newest),
+            (fence, context.now),
+        )
+        .await;
     }
     let Some(backup) = backup else {
         let reason = "neither a usable data directory nor a backup exists";
@@ -213,7 +222,10 @@ pub async fn run(args: RestoreArgs, context: &CommandContext) -> Result<CommandO
 }
 
 /// Records the token of this writer on the volume, if there is one.
-fn enter_fence(data_dir: &Path, token: Option<String>) -> Result<Option<VolumeFence>, CommandFailure> {
+fn enter_fence(
+    data_dir: &Path,
+    token: Option<String>,
+) -> Result<Option<VolumeFence>, CommandFailure> {
     let fence = token.map(|token| VolumeFence::acquire(data_dir, &token));
     Ok(fence.transpose()?)
 }

@@ -26,17 +26,20 @@ pub struct SetAsideArgs {
 
     /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 
     /// Identifies this writer on the volume; a later writer fences it off
     ///
     /// The directory is not renamed once a later writer has recorded its token on the volume.
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_FENCE")]
-    pub fence: Option<String>,
+    pub(crate) fence: Option<String>,
 }
 
 /// Renames the directory.
-pub async fn run(args: SetAsideArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: SetAsideArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let SetAsideArgs {
         data_dir,
         namespace,

@@ -3,10 +3,10 @@
 use std::io;
 
 use mainstay_archive::chain::ChooseError;
-use mainstay_bbolt::BboltError as BboltError;
-use mainstay_datadir::{BootstrapError, VolumeFenceError, LockError, MembershipError, SwapError};
+use mainstay_bbolt::BboltError;
+use mainstay_datadir::{BootstrapError, LockError, MembershipError, SwapError, VolumeFenceError};
 use mainstay_mvcc::hash::HashError;
-use mainstay_store::{StoreArgsError, ErrorClass, StoreOpenError, StoreError};
+use mainstay_store::{ErrorClass, StoreArgsError, StoreError, StoreOpenError};
 use serde_json::{Value, json};
 
 use super::{Classify, ExitVerdict};
@@ -60,9 +60,10 @@ impl Classify for RebuildError {
             Self::Write { .. } | Self::Scratch { .. } => ExitVerdict::Disk,
             Self::Database { source } => classify_database_error(source),
             // The objects are intact, but they do not contain the requested state.
-            Self::MissingTime { .. } | Self::Gap { .. } | Self::ChainTooShort { .. } | Self::Compacted { .. } => {
-                ExitVerdict::Incomplete
-            }
+            Self::MissingTime { .. }
+            | Self::Gap { .. }
+            | Self::ChainTooShort { .. }
+            | Self::Compacted { .. } => ExitVerdict::Incomplete,
             Self::Cancelled | Self::Thread { .. } => ExitVerdict::Failed,
         }
     }

@@ -9,12 +9,12 @@ use crate::rebuild::{RebuildError, StopPoint};
 
 /// The state that a chain reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReachedState {
-    pub revision: Revision,
+pub(crate) struct ReachedState {
+    pub(crate) revision: Revision,
     /// Revision of the database in the full snapshot, which may be newer than its name.
-    pub base_revision: Revision,
+    pub(crate) base_revision: Revision,
     /// Oldest readable revision; `None` if the database was never compacted.
-    pub compact_revision: Option<Revision>,
+    pub(crate) compact_revision: Option<Revision>,
 }
 
 /// Follows the revisions from the base through the deltas, whose spans are given in the order of the chain.
@@ -22,7 +22,7 @@ pub struct ReachedState {
 /// # Errors
 /// The errors of a rebuild: a gap, a chain that ends before the target or before its names promise, a base compacted
 /// beyond the target.
-pub fn check_chain(
+pub(crate) fn check_chain(
     chain: &SnapshotChain,
     facts: &DatabaseStatus,
     spans: &[DeltaSpan],
@@ -179,12 +179,22 @@ impl RevisionWalk<'_> {
         Ok(end)
     }
 
-    fn advance(&mut self, new: Revision, end: Revision, ordinal: usize) -> Result<(), RebuildError> {
+    fn advance(
+        &mut self,
+        new: Revision,
+        end: Revision,
+        ordinal: usize,
+    ) -> Result<(), RebuildError> {
         match self.position {
             None => self.first = Some((new, self.object_name(ordinal))),
             Some((position, _)) if new == position.next() => {}
             Some((position, after)) => {
-                return Err(gap_error(position, new, self.object_name(after), self.object_name(ordinal)));
+                return Err(gap_error(
+                    position,
+                    new,
+                    self.object_name(after),
+                    self.object_name(ordinal),
+                ));
             }
         }
         self.position = Some((end, ordinal));

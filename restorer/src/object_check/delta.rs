@@ -16,28 +16,28 @@ const MAX_RUNS: usize = 64;
 
 /// Verified content of a delta.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeltaSpan {
+pub(crate) struct DeltaSpan {
     /// First and last revision of each run without a gap, ascending. Runs after the 64th are left out: a restore cannot
     /// get past the gaps before them.
-    pub runs: Vec<(Revision, Revision)>,
-    pub events: u64,
+    pub(crate) runs: Vec<(Revision, Revision)>,
+    pub(crate) events: u64,
     /// Decompressed size.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Time of the first event, as stored.
-    pub first_time: String,
+    pub(crate) first_time: String,
     /// Time of the last event, as stored.
-    pub last_time: String,
+    pub(crate) last_time: String,
     /// First revision recorded later than the requested time.
-    pub first_later: Option<Revision>,
+    pub(crate) first_later: Option<Revision>,
     /// First revision without a valid time, if a time was requested.
-    pub first_untimed: Option<Revision>,
+    pub(crate) first_untimed: Option<Revision>,
 }
 
 /// Reads a delta and compares its hash.
 ///
 /// # Errors
 /// The error of a rebuild that uses this delta, with the object and the offset of the damage.
-pub fn check_delta(
+pub(crate) fn check_delta(
     object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
     options: &ObjectReadOptions,
@@ -68,7 +68,7 @@ pub fn check_delta(
 
 impl DeltaSpan {
     /// Returns the first and last revision; `None` without events.
-    pub fn revisions(&self) -> Option<(Revision, Revision)> {
+    pub(crate) fn revisions(&self) -> Option<(Revision, Revision)> {
         Some((self.runs.first()?.0, self.runs.last()?.1))
     }
 
@@ -144,7 +144,10 @@ mod tests {
 
     #[test]
     fn revisions_of_several_events_and_holes_between_them_are_told_apart() {
-        let span = span(&[(5, ""), (5, ""), (6, ""), (9, ""), (10, "")], StopPoint::End);
+        let span = span(
+            &[(5, ""), (5, ""), (6, ""), (9, ""), (10, "")],
+            StopPoint::End,
+        );
         let runs = [(Revision(5), Revision(6)), (Revision(9), Revision(10))];
         assert_eq!(span.runs, runs);
         assert_eq!(span.revisions(), Some((Revision(5), Revision(10))));

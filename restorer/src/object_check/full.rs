@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::ObjectReadOptions;
 use super::outline::{Outline, OutlineError};
-use crate::rebuild::{HashCheck, RebuildError, ObjectSource};
+use crate::rebuild::{HashCheck, ObjectSource, RebuildError};
 
 /// Read size in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -24,19 +24,19 @@ const MAX_PASSES: usize = 16;
 
 /// A full snapshot that was read completely.
 #[derive(Debug)]
-pub struct CheckedFull {
+pub(crate) struct CheckedFull {
     /// Size of the database without the hash.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Whether the snapshot has a hash; if so, it was compared.
-    pub is_hashed: bool,
-    pub outline: Outline,
+    pub(crate) is_hashed: bool,
+    pub(crate) outline: Outline,
 }
 
 /// Reads a full snapshot and compares its hash.
 ///
 /// # Errors
 /// The error of a rebuild from this snapshot, with the object and the offset of the damage.
-pub fn check_full(
+pub(crate) fn check_full(
     object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
     options: &ObjectReadOptions,
@@ -48,7 +48,7 @@ pub fn check_full(
 ///
 /// # Errors
 /// As [`full`]; also if the database is invalid.
-pub fn check_full_with_facts(
+pub(crate) fn check_full_with_facts(
     object: &SnapshotObject,
     sources: &dyn ObjectSource,
     options: &ObjectReadOptions,
@@ -67,7 +67,10 @@ pub fn check_full_with_facts(
                 if keep.len() < MAX_PASSES && keep.insert(page) {
                     continue;
                 }
-                return Err(structure_error(object, mainstay_bbolt::BboltError::PageLoop { page }));
+                return Err(structure_error(
+                    object,
+                    mainstay_bbolt::BboltError::PageLoop { page },
+                ));
             }
             Err(OutlineError::Facts(source)) => source,
         };
@@ -95,12 +98,13 @@ fn scan_full(
     outline: Outline,
 ) -> Result<CheckedFull, RebuildError> {
     let name = || object.name.to_string();
-    let mut stream = open_decoder(&object.name.compression, stored, options.threads).map_err(|source| {
-        RebuildError::Compression {
-            object: name(),
-            source,
-        }
-    })?;
+    let mut stream =
+        open_decoder(&object.name.compression, stored, options.threads).map_err(|source| {
+            RebuildError::Compression {
+                object: name(),
+                source,
+            }
+        })?;
     let mut tail = FullScanner {
         hash: Sha256::new(),
         outline,
@@ -140,7 +144,10 @@ impl FullScanner {
     fn push(&mut self, chunk: &[u8]) -> Result<(), mainstay_bbolt::BboltError> {
         self.received += chunk.len() as u64;
         let surplus = (self.trailer.len() + chunk.len()).saturating_sub(HASH_LEN);
-        let from_held: Vec<u8> = self.trailer.drain(..surplus.min(self.trailer.len())).collect();
+        let from_held: Vec<u8> = self
+            .trailer
+            .drain(..surplus.min(self.trailer.len()))
+            .collect();
         let (data, rest) = chunk.split_at(surplus - from_held.len());
         self.trailer.extend_from_slice(rest);
         self.update(&from_held)?;
@@ -152,7 +159,11 @@ impl FullScanner {
         self.outline.push(data)
     }
 
-    fn finish(mut self, object: &SnapshotObject, check: HashCheck) -> Result<CheckedFull, RebuildError> {
+    fn finish(
+        mut self,
+        object: &SnapshotObject,
+        check: HashCheck,
+    ) -> Result<CheckedFull, RebuildError> {
         let name = || object.name.to_string();
         let bytes = self.received;
         match bytes % SECTOR_BYTES {

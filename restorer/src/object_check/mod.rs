@@ -12,15 +12,14 @@
 //! Invariants: an object is read to its last byte. An error in compression, length or hash names object and
 //! offset. Memory is constant for a delta, and 0.6 % of the database for a full snapshot ([`Outline`]).
 
+mod chain_check;
 mod delta;
 mod full;
-mod chain_check;
 mod outline;
 
-pub use delta::{DeltaSpan, check_delta};
-pub use full::{CheckedFull, check_full, check_full_with_facts};
-pub use chain_check::{ReachedState, check_chain};
-pub use outline::{Outline, OutlineError};
+pub(crate) use chain_check::{ReachedState, check_chain};
+pub(crate) use delta::{DeltaSpan, check_delta};
+pub(crate) use full::{check_full, check_full_with_facts};
 
 use std::num::NonZeroUsize;
 
@@ -28,11 +27,11 @@ use crate::rebuild::{HashCheck, StopPoint};
 
 /// Options of reading objects.
 #[derive(Clone, Copy, Debug)]
-pub struct ObjectReadOptions {
+pub(crate) struct ObjectReadOptions {
     /// Whether a full snapshot without a hash is accepted.
-    pub hash_check: HashCheck,
+    pub(crate) hash_check: HashCheck,
     /// Where the chain stops; only with a time are the times of events parsed.
-    pub stop: StopPoint,
+    pub(crate) stop: StopPoint,
     /// Threads that decompress one full snapshot.
-    pub threads: NonZeroUsize,
+    pub(crate) threads: NonZeroUsize,
 }

@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::io;
 
-use mainstay_bbolt::{Database, BboltError as BboltError, MAX_PAGE_SIZE, MIN_PAGE_SIZE, Meta, ReadAt};
+use mainstay_bbolt::{BboltError, Database, MAX_PAGE_SIZE, MIN_PAGE_SIZE, Meta, ReadAt};
 use mainstay_ids::{PageId, Revision};
 use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey};
 
@@ -53,12 +53,10 @@ const BUCKET_FLAG: u32 = 0x01;
 /// Error of reading the facts from an outline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OutlineError {
+pub(crate) enum OutlineError {
     /// Too little of a needed page was kept: read the stream again and keep the page whole.
     #[error("page {page} was not kept")]
-    PageNotKept {
-        page: PageId,
-    },
+    PageNotKept { page: PageId },
     /// The database is damaged, or not a database of etcd.
     #[error(transparent)]
     Facts(#[from] DatabaseStatusError),
@@ -110,7 +108,7 @@ impl PendingReadKind {
 
 /// The kept parts of a streamed database.
 #[derive(Debug)]
-pub struct Outline {
+pub(crate) struct Outline {
     first_bytes: Vec<u8>,
     meta: Option<Meta>,
     length: u64,
@@ -126,7 +124,7 @@ pub struct Outline {
 
 impl Outline {
     /// Creates an outline that keeps the given pages whole, besides the root.
-    pub fn new(keep: &BTreeSet<PageId>) -> Self {
+    pub(crate) fn new(keep: &BTreeSet<PageId>) -> Self {
         Self {
             first_bytes: Vec::new(),
             meta: None,
@@ -145,7 +143,7 @@ impl Outline {
     ///
     /// # Errors
     /// Both meta pages are damaged: without the page size nothing after them can be parsed.
-    pub fn push(&mut self, chunk: &[u8]) -> Result<(), BboltError> {
+    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<(), BboltError> {
         self.length += chunk.len() as u64;
         if self.meta.is_some() {
             self.scan(chunk);
@@ -165,7 +163,7 @@ impl Outline {
     ///
     /// # Errors
     /// The error of reading the file itself, or the page that must be kept whole.
-    pub fn facts(&mut self) -> Result<DatabaseStatus, OutlineError> {
+    pub(crate) fn facts(&mut self) -> Result<DatabaseStatus, OutlineError> {
         if self.meta.is_none() {
             self.read_meta().map_err(DatabaseStatusError::from)?;
         }
@@ -236,14 +234,21 @@ impl Outline {
         let start = page.0.saturating_mul(page_size);
         let end = start.saturating_add((u64::from(overflow) + 1).saturating_mul(page_size));
         let what = match (flags, count) {
-            (LEAF, 0) => return self.add_trace(page, LastElement::Empty),
+            (LEAF_FLAG, 0) => return self.add_trace(page, LastElement::Empty),
             (_, 0) => return,
-            (LEAF, _) => PendingReadKind::LeafElement { end },
+            (LEAF_FLAG, _) => PendingReadKind::LeafElement { end },
             _ => PendingReadKind::BranchElement,
         };
         let offset = start + u64::from(count) * HEADER_BYTES as u64;
         if offset + HEADER_BYTES as u64 <= end {
-            self.request_read(PendingRead { offset, page, kind: what }, view);
+            self.request_read(
+                PendingRead {
+                    offset,
+                    page,
+                    kind: what,
+                },
+                view,
+            );
         }
     }
 
@@ -280,7 +285,11 @@ impl Outline {
 
     fn add_trace(&mut self, page: PageId, end: LastElement) {
         let trace = Trace { page, last: end };
-        if let Some(block) = self.traces.last_mut().filter(|block| block.len() < TRACES_PER_BLOCK) {
+        if let Some(block) = self
+            .traces
+            .last_mut()
+            .filter(|block| block.len() < TRACES_PER_BLOCK)
+        {
             block.push(trace);
             return;
         }
@@ -317,7 +326,8 @@ fn locate_last_key(element: PendingRead, bytes: &[u8], end: u64) -> Option<Pendi
     let (flags, position) = (u32_at(bytes, 0)?, u32_at(bytes, 4)?);
     let len = usize::try_from(u32_at(bytes, 8)?).ok()?;
     let offset = element.offset.checked_add(u64::from(position))?;
-    let is_revision = flags & BUCKET_FLAG == 0 && (len == MAX_READ_BYTES - 1 || len == MAX_READ_BYTES);
+    let is_revision =
+        flags & BUCKET_FLAG == 0 && (len == MAX_READ_BYTES - 1 || len == MAX_READ_BYTES);
     let is_behind = position >= KEY_OFFSET;
     let is_inside = offset.checked_add(len as u64)? <= end;
     (is_revision && is_behind && is_inside).then_some(PendingRead {
@@ -334,7 +344,10 @@ impl ReadAt for Outline {
             return self.first_bytes.read_exact_at(buffer, offset);
         }
         let page_size = self.meta.map_or(1, |meta| u64::from(meta.page_size));
-        let kept = self.whole_pages.range(..=PageId(offset / page_size)).next_back();
+        let kept = self
+            .whole_pages
+            .range(..=PageId(offset / page_size))
+            .next_back();
         if let Some((page, bytes)) = kept
             && let Some(at) = offset.checked_sub(page.0.saturating_mul(page_size))
             && at < (bytes.len() as u64).max(page_size)

@@ -21,7 +21,10 @@ const SECTOR_BYTES: u64 = 512;
 const FIRST_BYTES: usize = 2 * MAX_PAGE_SIZE as usize;
 
 /// Writes the base into the file and compares its hash. Sends its meta page as soon as the first pages arrive.
-pub(crate) fn receive_base(job: &RebuildContext<'_>, announce: &SyncSender<Meta>) -> Result<(), RebuildError> {
+pub(crate) fn receive_base(
+    job: &RebuildContext<'_>,
+    announce: &SyncSender<Meta>,
+) -> Result<(), RebuildError> {
     let object = &job.chain.base;
     let name = || object.name.to_string();
     let stored = job
@@ -44,11 +47,12 @@ pub(crate) fn receive_base(job: &RebuildContext<'_>, announce: &SyncSender<Meta>
         if job.is_cancelled() {
             return Err(RebuildError::Cancelled);
         }
-        let count = read_full(&mut stream, &mut chunk).map_err(|source| RebuildError::ReadBase {
-            object: name(),
-            offset: tail.received,
-            source,
-        })?;
+        let count =
+            read_full(&mut stream, &mut chunk).map_err(|source| RebuildError::ReadBase {
+                object: name(),
+                offset: tail.received,
+                source,
+            })?;
         let received = chunk.get(..count).unwrap_or_default();
         if tail.limit == 0 {
             let first = received.get(..FIRST_BYTES.min(count)).unwrap_or_default();

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 
-use mainstay_bbolt::{Database, BboltError as BboltError};
+use mainstay_bbolt::{BboltError, Database};
 use mainstay_ids::{HashKv, Revision};
 use mainstay_mvcc::hash::{HashError, hash_kv_compacted};
 use serde::{Serialize, Serializer};
 
 /// Result of a comparison that found no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashComparison {
+pub(crate) enum HashComparison {
     /// The hashes match.
     Equal(HashKv),
     /// The backup is compacted beyond the history that the hash covers, so they cannot be compared.
@@ -33,15 +33,11 @@ impl Serialize for HashComparison {
 /// Error of the comparison.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CompareError {
+pub(crate) enum CompareError {
     #[error("failed to open the rebuilt database")]
-    Open {
-        source: BboltError,
-    },
+    Open { source: BboltError },
     #[error("failed to compute the HashKV of the rebuilt database")]
-    Hash {
-        source: HashError,
-    },
+    Hash { source: HashError },
     #[error(
         "backup does not match the live etcd: HashKV at revision {revision} is {found:08x} in the backup, but was \
          {expected:08x} in etcd"
@@ -56,7 +52,10 @@ pub enum CompareError {
 }
 
 /// Compares the database with the expected hash.
-pub fn compare_hash_kv(file: &File, expected: HashKv) -> Result<HashComparison, CompareError> {
+pub(crate) fn compare_hash_kv(
+    file: &File,
+    expected: HashKv,
+) -> Result<HashComparison, CompareError> {
     let database = Database::open(file).map_err(|source| CompareError::Open { source })?;
     let HashKv {
         revision,
@@ -71,7 +70,9 @@ pub fn compare_hash_kv(file: &File, expected: HashKv) -> Result<HashComparison, 
             expected: expected.hash,
         }),
         // A compacted backup is not damaged: it only has less history than the hash covers.
-        Err(HashError::Compacted { oldest, .. }) => Ok(HashComparison::Compacted { expected, oldest }),
+        Err(HashError::Compacted { oldest, .. }) => {
+            Ok(HashComparison::Compacted { expected, oldest })
+        }
         Err(source) => Err(CompareError::Hash { source }),
     }
 }

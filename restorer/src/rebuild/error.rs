@@ -4,14 +4,14 @@ use std::io;
 
 use mainstay_archive::compression::OpenStreamError;
 use mainstay_archive::delta::DeltaError;
-use mainstay_bbolt::BboltError as BboltError;
+use mainstay_bbolt::BboltError;
 use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatusError;
 use mainstay_mvcc::hash::HashError;
 
 impl RebuildError {
     /// Returns the name of the unusable object, if one is to blame: another chain may not need it.
-    pub fn failed_object(&self) -> Option<&str> {
+    pub(crate) fn failed_object(&self) -> Option<&str> {
         match self {
             Self::Open { object, .. }
             | Self::Compression { object, .. }
@@ -35,10 +35,7 @@ impl RebuildError {
 #[non_exhaustive]
 pub enum RebuildError {
     #[error("failed to open {object}")]
-    Open {
-        object: String,
-        source: io::Error,
-    },
+    Open { object: String, source: io::Error },
     #[error("failed to decompress {object}")]
     Compression {
         object: String,
@@ -53,17 +50,12 @@ pub enum RebuildError {
     },
     /// The base is neither a snapshot with a hash nor a database file.
     #[error("{object} is truncated or damaged: {bytes} bytes is not a valid snapshot size")]
-    BaseLength {
-        object: String,
-        bytes: u64,
-    },
+    BaseLength { object: String, bytes: u64 },
     #[error(
         "{object} has no hash, so damage cannot be detected; \
          use --skip-hash-check to accept it"
     )]
-    BaseUnhashed {
-        object: String,
-    },
+    BaseUnhashed { object: String },
     #[error("{object} is damaged: SHA-256 mismatch, stored {stored}, computed {computed}")]
     BaseHash {
         object: String,
@@ -71,44 +63,26 @@ pub enum RebuildError {
         computed: String,
     },
     #[error("{object} does not contain a valid database")]
-    BaseStructure {
-        object: String,
-        source: BboltError,
-    },
+    BaseStructure { object: String, source: BboltError },
     #[error("{object} does not contain an etcd database")]
     BaseFacts {
         object: String,
         source: DatabaseStatusError,
     },
     #[error("{object} contains an invalid row")]
-    BaseRow {
-        object: String,
-        source: HashError,
-    },
+    BaseRow { object: String, source: HashError },
     /// A write to the file failed.
     #[error("failed to write the database")]
-    Write {
-        source: io::Error,
-    },
+    Write { source: io::Error },
     /// A write through the database engine failed.
     #[error("failed to write the database")]
-    Database {
-        source: BboltError,
-    },
+    Database { source: BboltError },
     #[error("failed to use the scratch directory")]
-    Scratch {
-        source: io::Error,
-    },
+    Scratch { source: io::Error },
     #[error("failed to read {object}")]
-    Delta {
-        object: String,
-        source: DeltaError,
-    },
+    Delta { object: String, source: DeltaError },
     #[error("{object} has no valid time at revision {revision}, which --to-time needs")]
-    MissingTime {
-        object: String,
-        revision: Revision,
-    },
+    MissingTime { object: String, revision: Revision },
     #[error(
         "revisions {from} to {to} are missing: {after} ends at {newest_restorable} and {before} \
          starts at {resumes}; the newest restorable revision is {newest_restorable} \
@@ -163,7 +137,5 @@ pub enum RebuildError {
     #[error("cancelled because another thread failed")]
     Cancelled,
     #[error("the {name} thread ended without a result")]
-    Thread {
-        name: &'static str,
-    },
+    Thread { name: &'static str },
 }

@@ -6,46 +6,42 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use mainstay_bbolt::{Database, BboltError as BboltError, OwnedItem, Update};
+use mainstay_bbolt::{BboltError, Database, OwnedItem, Update};
 use mainstay_ids::{RaftIndex, Revision, Term};
-use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey, schema, read_small_bucket};
+use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey, read_small_bucket, schema};
 
 /// Identity of the new cluster in the database.
 #[derive(Clone, Debug)]
-pub struct NewClusterIdentity {
+pub(crate) struct NewClusterIdentity {
     /// Rows of the `members` bucket, in ascending order.
-    pub members: Vec<OwnedItem>,
+    pub(crate) members: Vec<OwnedItem>,
     /// Raft index at which the new WAL starts.
-    pub index: RaftIndex,
+    pub(crate) index: RaftIndex,
     /// Raft term at which the new WAL starts.
-    pub term: Term,
+    pub(crate) term: Term,
     /// Raft membership as JSON.
-    pub conf_state: String,
+    pub(crate) conf_state: String,
 }
 
 /// Raises the revision, so that clients of the old cluster notice the restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RevisionBump {
     /// Added to the newest revision; 0 leaves revisions unchanged.
-    pub by: u64,
+    pub(crate) by: u64,
     /// Newest revision of the backup: clients may have seen it, also if an earlier state is restored.
-    pub newest: Revision,
+    pub(crate) newest: Revision,
     /// Marks all earlier revisions as compacted: watches from before the restore fail, and clients list again.
-    pub mark_compacted: bool,
+    pub(crate) mark_compacted: bool,
 }
 
 /// Error of finishing a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FinishError {
+pub(crate) enum FinishError {
     #[error("failed to write the members into the database")]
-    Database {
-        source: BboltError,
-    },
+    Database { source: BboltError },
     #[error("failed to read the rebuilt database")]
-    Facts {
-        source: DatabaseStatusError,
-    },
+    Facts { source: DatabaseStatusError },
     #[error("--bump-revision {by} is too large: revision {revision} plus {by} overflows")]
     RevisionOverflow {
         /// Revision before the bump.
@@ -55,11 +51,16 @@ pub enum FinishError {
 }
 
 /// Writes the identity and the bump in one commit, and returns the revision etcd starts with.
-pub fn write_identity(file: &File, identity: &NewClusterIdentity, bump: RevisionBump) -> Result<Revision, FinishError> {
+pub(crate) fn write_identity(
+    file: &File,
+    identity: &NewClusterIdentity,
+    bump: RevisionBump,
+) -> Result<Revision, FinishError> {
     let failed = |source| FinishError::Database { source };
     let (facts, mut meta) = {
         let database = Database::open(file).map_err(failed)?;
-        let facts = DatabaseStatus::read(&database).map_err(|source| FinishError::Facts { source })?;
+        let facts =
+            DatabaseStatus::read(&database).map_err(|source| FinishError::Facts { source })?;
         let meta = read_small_bucket(&database, schema::META)
             .map_err(|source| FinishError::Facts { source })?;
         (facts, meta.into_iter().collect::<BTreeMap<_, _>>())

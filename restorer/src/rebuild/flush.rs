@@ -15,7 +15,7 @@ const FLUSH_INTERVAL_BYTES: u64 = 32 << 20;
 
 /// Syncs a file in the background. [`FileFlusher::finish`] returns the first error.
 #[derive(Debug)]
-pub struct FileFlusher {
+pub(crate) struct FileFlusher {
     written: AtomicU64,
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -23,7 +23,7 @@ pub struct FileFlusher {
 
 impl FileFlusher {
     /// Starts the background thread; a scratch file needs none.
-    pub fn new(file: DatabaseFile<'_>) -> Result<Self, RebuildError> {
+    pub(crate) fn new(file: DatabaseFile<'_>) -> Result<Self, RebuildError> {
         if file.durability == Durability::Scratch {
             return Ok(Self {
                 written: AtomicU64::new(0),
@@ -53,7 +53,7 @@ impl FileFlusher {
     }
 
     /// Counts written bytes and starts a sync when it is due.
-    pub fn record_written(&self, bytes: u64) {
+    pub(crate) fn record_written(&self, bytes: u64) {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         let is_due = before / FLUSH_INTERVAL_BYTES != (before + bytes) / FLUSH_INTERVAL_BYTES;
         if let (true, Some(wake)) = (is_due, &self.wake) {
@@ -67,7 +67,7 @@ impl FileFlusher {
 
 impl FileFlusher {
     /// Waits for the running sync and returns the first error of all of them.
-    pub fn finish(mut self) -> Result<(), RebuildError> {
+    pub(crate) fn finish(mut self) -> Result<(), RebuildError> {
         self.wake = None;
         match self.thread.take().map(JoinHandle::join) {
             None | Some(Ok(Ok(()))) => Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use std::iter::Peekable;
 
-use mainstay_bbolt::{Database, BboltError as BboltError, Update, WrittenLeaf};
+use mainstay_bbolt::{BboltError, Database, Update, WrittenLeaf};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey, schema};
 
@@ -15,7 +15,10 @@ use super::spool::SpooledLeaves;
 use super::{DatabaseFile, RebuildContext, RebuildSummary, StopPoint, truncate};
 
 /// Grafts the rows of the deltas into the base and commits.
-pub(crate) fn graft_deltas(job: &RebuildContext<'_>, rows: DeltaLeaves) -> Result<RebuildSummary, RebuildError> {
+pub(crate) fn graft_deltas(
+    job: &RebuildContext<'_>,
+    rows: DeltaLeaves,
+) -> Result<RebuildSummary, RebuildError> {
     let base = job.chain.base.name.to_string();
     let facts = {
         let database = Database::open(job.file).map_err(|source| RebuildError::BaseStructure {
@@ -72,9 +75,10 @@ fn check_target_reached(
 ) -> Result<(), RebuildError> {
     let reached = rebuilt.revision;
     match (job.options.stop, stopped) {
-        (StopPoint::Revision(wanted), _) if reached < wanted => {
-            Err(RebuildError::ChainTooShort { reached, target: wanted })
-        }
+        (StopPoint::Revision(wanted), _) if reached < wanted => Err(RebuildError::ChainTooShort {
+            reached,
+            target: wanted,
+        }),
         (StopPoint::Time(_), Some((later, object))) if reached < later.previous() => {
             Err(RebuildError::Gap {
                 from: reached.next(),

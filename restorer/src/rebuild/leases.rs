@@ -12,7 +12,7 @@ use mainstay_mvcc::{KeyDigest, KeyDigester};
 /// A lease to create again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewLease {
-    pub id: LeaseId,
+    pub(crate) id: LeaseId,
     pub ttl_seconds: i64,
     /// Whether an object contains the TTL; otherwise it is the default.
     pub is_ttl_known: bool,

@@ -15,27 +15,27 @@ pub struct Meter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterReading {
     /// Stored bytes to read.
-    pub total_bytes: u64,
+    pub(crate) total_bytes: u64,
     /// Stored bytes read so far.
-    pub read_bytes: u64,
+    pub(crate) read_bytes: u64,
     /// Newest revision read from a delta; 0 before the first.
-    pub revision: u64,
+    pub(crate) revision: u64,
 }
 
 impl Meter {
     /// Resets all counters and sets the bytes to read.
-    pub fn reset(&self, bytes: u64) {
+    pub(crate) fn reset(&self, bytes: u64) {
         self.total_bytes.store(bytes, Ordering::Relaxed);
         self.read_bytes.store(0, Ordering::Relaxed);
         self.revision.store(0, Ordering::Relaxed);
     }
 
     /// Adds to the bytes to read.
-    pub fn add_total(&self, bytes: u64) {
+    pub(crate) fn add_total(&self, bytes: u64) {
         self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn advance(&self, bytes: u64) {
+    pub(crate) fn advance(&self, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -44,7 +44,7 @@ impl Meter {
             .store(revision.unsigned_abs(), Ordering::Relaxed);
     }
 
-    pub fn reading(&self) -> MeterReading {
+    pub(crate) fn reading(&self) -> MeterReading {
         MeterReading {
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
@@ -62,7 +62,7 @@ pub struct MeteredRead<R, M> {
 
 impl<R: Read, M: AsRef<Meter>> MeteredRead<R, M> {
     /// Counts what is read from `inner`.
-    pub fn new(inner: R, meter: M) -> Self {
+    pub(crate) fn new(inner: R, meter: M) -> Self {
         Self { inner, meter }
     }
 }

@@ -20,19 +20,19 @@
 //! * After a crash the file is unusable (it has at best the meta pages of the base). The caller works in a staging
 //!   directory and starts over.
 
-mod prefetch;
 mod base;
-pub mod compare;
-mod truncate;
+pub(crate) mod compare;
 mod error;
 mod file;
-pub mod finish;
+pub(crate) mod finish;
 mod flush;
 mod graft;
 mod leases;
 mod meter;
+mod prefetch;
 mod rows;
 mod spool;
+mod truncate;
 
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
@@ -48,9 +48,9 @@ use mainstay_ids::Revision;
 
 pub use error::RebuildError;
 pub use file::{DatabaseFile, Durability};
-pub use flush::FileFlusher;
-pub use leases::NewLease;
-pub use meter::{Meter, MeteredRead, MeterReading};
+pub(crate) use flush::FileFlusher;
+pub(crate) use leases::NewLease;
+pub use meter::{Meter, MeterReading, MeteredRead};
 
 /// Opens the objects of a chain as stored, that is, compressed.
 pub trait ObjectSource: Sync {
@@ -96,11 +96,11 @@ pub struct RebuildSummary {
     /// Revision of the database in the base, which may be newer than its name.
     pub base_revision: Revision,
     /// Oldest readable revision; `None` if the database was never compacted.
-    pub compact_revision: Option<Revision>,
-    pub revisions_applied: u64,
-    pub events_applied: u64,
+    pub(crate) compact_revision: Option<Revision>,
+    pub(crate) revisions_applied: u64,
+    pub(crate) events_applied: u64,
     /// Events whose revision was already present.
-    pub events_skipped: u64,
+    pub(crate) events_skipped: u64,
     /// Leases of live keys that the base does not have.
     pub new_leases: Vec<NewLease>,
 }

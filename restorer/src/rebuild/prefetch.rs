@@ -152,7 +152,11 @@ impl Read for DeltaStream<'_> {
                     self.queue = None;
                     return Err(io::Error::other(error));
                 }
-                Err(_) => return Err(io::Error::other("decompression thread ended without a result")),
+                Err(_) => {
+                    return Err(io::Error::other(
+                        "decompression thread ended without a result",
+                    ));
+                }
             }
         }
         let rest = self.chunk.get(self.position..).unwrap_or_default();

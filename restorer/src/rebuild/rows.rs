@@ -11,9 +11,9 @@ use mainstay_bbolt::{LeafWriter, Meta};
 use mainstay_ids::{LeaseId, PageId, Revision};
 use mainstay_mvcc::{KeyValue, RevisionKey};
 
-use super::prefetch::{DeltaPrefetcher, DeltaStream};
 use super::error::RebuildError;
 use super::leases::{LeaseTracker, NewLease};
+use super::prefetch::{DeltaPrefetcher, DeltaStream};
 use super::spool::{LeafSpool, SpooledLeaves};
 use super::{DatabaseFile, RebuildContext, StopPoint};
 
@@ -40,7 +40,11 @@ pub(crate) struct DeltaLeaves {
 }
 
 /// Reads the deltas of the chain and writes their rows after the pages of the base.
-pub(crate) fn write_deltas(job: &RebuildContext<'_>, meta: &Meta, scratch: &Path) -> Result<DeltaLeaves, RebuildError> {
+pub(crate) fn write_deltas(
+    job: &RebuildContext<'_>,
+    meta: &Meta,
+    scratch: &Path,
+) -> Result<DeltaLeaves, RebuildError> {
     let spool = LeafSpool::create(scratch).map_err(|source| RebuildError::Scratch { source })?;
     let leaves = LeafWriter::new(job.file, meta.page_size, meta.high_water)
         .map_err(|source| RebuildError::Database { source })?;
@@ -107,7 +111,11 @@ struct RowWriter<'a> {
 }
 
 impl RowWriter<'_> {
-    fn write_delta(&mut self, object: &SnapshotObject, stream: DeltaStream<'_>) -> Result<(), RebuildError> {
+    fn write_delta(
+        &mut self,
+        object: &SnapshotObject,
+        stream: DeltaStream<'_>,
+    ) -> Result<(), RebuildError> {
         // All revisions so far are complete: a transaction is never split between two objects.
         let complete = self.position.map(|(revision, _)| revision);
         let mut reader = DeltaReader::new(stream);
@@ -137,7 +145,11 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    fn skip_event(&mut self, object: &SnapshotObject, event: &Event<'_>) -> Result<(), RebuildError> {
+    fn skip_event(
+        &mut self,
+        object: &SnapshotObject,
+        event: &Event<'_>,
+    ) -> Result<(), RebuildError> {
         // The object does not start where its name says, so it might begin in the middle of a transaction.
         if event.mod_revision < object.name.start {
             return Err(RebuildError::RevisionBeforeName {
@@ -150,7 +162,11 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    fn is_past_target(&self, object: &SnapshotObject, event: &Event<'_>) -> Result<bool, RebuildError> {
+    fn is_past_target(
+        &self,
+        object: &SnapshotObject,
+        event: &Event<'_>,
+    ) -> Result<bool, RebuildError> {
         let is_new = self
             .position
             .is_none_or(|(revision, _)| event.mod_revision > revision);
@@ -168,7 +184,11 @@ impl RowWriter<'_> {
         }
     }
 
-    fn write_event(&mut self, object: &SnapshotObject, event: &Event<'_>) -> Result<(), RebuildError> {
+    fn write_event(
+        &mut self,
+        object: &SnapshotObject,
+        event: &Event<'_>,
+    ) -> Result<(), RebuildError> {
         let main = event.mod_revision;
         let sub = match self.position {
             Some((revision, sub)) if main == revision => sub + 1,
@@ -226,7 +246,9 @@ impl RowWriter<'_> {
             .with_encoded(|key| self.leaves.add(key, &self.value_buffer))
             .map_err(|source| RebuildError::Database { source })?;
         self.written += 1;
-        self.job.flusher.record_written(self.value_buffer.len() as u64);
+        self.job
+            .flusher
+            .record_written(self.value_buffer.len() as u64);
         match written {
             Some(leaf) => self.spool_leaf(&leaf),
             None => Ok(()),

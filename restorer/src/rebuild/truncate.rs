@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use mainstay_bbolt::{Database, Update};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::hash::HashError;
-use mainstay_mvcc::{KeyDigester, DatabaseStatus, KeyValue, RevisionKey, schema};
+use mainstay_mvcc::{DatabaseStatus, KeyDigester, KeyValue, RevisionKey, schema};
 
 use super::RebuildContext;
 use super::error::RebuildError;
@@ -32,10 +32,11 @@ pub(crate) fn truncate_to_revision(
         });
     }
     let failed = |source| RebuildError::Database { source };
-    let leases = find_live_leases(job, wanted, reported).map_err(|source| RebuildError::BaseRow {
-        object: object(),
-        source,
-    })?;
+    let leases =
+        find_live_leases(job, wanted, reported).map_err(|source| RebuildError::BaseRow {
+            object: object(),
+            source,
+        })?;
     let mut update = Update::open(job.file).map_err(failed)?;
     let bound = RevisionKey::end_of(wanted);
     update

@@ -27,7 +27,10 @@ fn restore_start_revision(home: &Home, revision: i64, by: i64) -> i64 {
 #[test]
 fn an_earlier_state_begins_behind_everything_the_backup_has() {
     let home = Home::from_fixture("gzip-3.5.30");
-    assert_eq!(restore_start_revision(&home, NEWEST_REVISION - 500, 100), NEWEST_REVISION + 100);
+    assert_eq!(
+        restore_start_revision(&home, NEWEST_REVISION - 500, 100),
+        NEWEST_REVISION + 100
+    );
     // So the directory does not count as older than its backup, and is not restored again.
     let data_dir = home.path("new.etcd");
     let flags = ["-d", data_dir.to_str().unwrap()];
@@ -37,5 +40,8 @@ fn an_earlier_state_begins_behind_everything_the_backup_has() {
 #[test]
 fn without_a_bump_an_earlier_state_keeps_its_revision() {
     let home = Home::from_fixture("gzip-3.5.30");
-    assert_eq!(restore_start_revision(&home, NEWEST_REVISION - 500, 0), NEWEST_REVISION - 500);
+    assert_eq!(
+        restore_start_revision(&home, NEWEST_REVISION - 500, 0),
+        NEWEST_REVISION - 500
+    );
 }

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
 use mainstay_restorer::outcome::CommandOutcome;
 
-use crate::home::{SNAPSHOT_DIR, Home, expect_failure, expect_success};
-use crate::support::{FixtureState, FIXTURES};
+use crate::home::{Home, SNAPSHOT_DIR, expect_failure, expect_success};
+use crate::support::{FIXTURES, FixtureState};
 
 const DESTINATION_DIR: &str = "other/copied/v2";
 
@@ -41,7 +41,11 @@ fn verify_copy(home: &Home) -> serde_json::Value {
 fn assert_copies_identical(home: &Home) {
     for name in home.list_names(DESTINATION_DIR) {
         let copied = std::fs::read(home.path(DESTINATION_DIR).join(&name)).unwrap();
-        assert_eq!(copied, std::fs::read(home.object_path(&name)).unwrap(), "{name}");
+        assert_eq!(
+            copied,
+            std::fs::read(home.object_path(&name)).unwrap(),
+            "{name}"
+        );
     }
 }
 
@@ -50,7 +54,11 @@ fn every_fixture_is_copied_byte_for_byte_and_can_be_restored_there() {
     for name in FIXTURES {
         let home = Home::from_fixture(name);
         let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
-        assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR), "{name}");
+        assert_eq!(
+            home.list_names(DESTINATION_DIR),
+            home.list_names(SNAPSHOT_DIR),
+            "{name}"
+        );
         assert_eq!(
             report["copied"].as_array().unwrap().len(),
             home.list_names(SNAPSHOT_DIR).len()
@@ -71,11 +79,21 @@ fn running_again_copies_what_is_missing_and_touches_nothing_else() {
     let home = Home::from_fixture("overlap-3.5.30");
     expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
     let names = home.list_names(DESTINATION_DIR);
-    let inode = |name: &str| home.path(DESTINATION_DIR).join(name).metadata().unwrap().ino();
+    let inode = |name: &str| {
+        home.path(DESTINATION_DIR)
+            .join(name)
+            .metadata()
+            .unwrap()
+            .ino()
+    };
     let missing = &names[3];
     std::fs::remove_file(home.path(DESTINATION_DIR).join(missing)).unwrap();
     // The remains of an upload whose process was killed.
-    std::fs::write(home.path(DESTINATION_DIR).join(".mainstay-upload-x"), b"half").unwrap();
+    std::fs::write(
+        home.path(DESTINATION_DIR).join(".mainstay-upload-x"),
+        b"half",
+    )
+    .unwrap();
     let before: Vec<u64> = names
         .iter()
         .filter(|n| *n != missing)
@@ -173,7 +191,10 @@ fn an_object_in_the_way_is_not_overwritten() {
         std::fs::read(home.path(DESTINATION_DIR).join(&name)).unwrap(),
         b"something else"
     );
-    assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR));
+    assert_eq!(
+        home.list_names(DESTINATION_DIR),
+        home.list_names(SNAPSHOT_DIR)
+    );
 }
 
 #[test]
@@ -185,7 +206,10 @@ fn the_final_mark_is_dropped_and_the_old_layout_becomes_the_new_one() {
         let mark = if *name == base { ".final" } else { "" };
         home.rename_object(name, &format!("../v1/Backup-1794795243/{name}{mark}"));
     }
-    let report = expect_success(run_copy(&home, &["--wait-for-final-snapshot"]), ExitVerdict::Copied);
+    let report = expect_success(
+        run_copy(&home, &["--wait-for-final-snapshot"]),
+        ExitVerdict::Copied,
+    );
     assert_eq!(report["finalSnapshot"], true);
     assert_eq!(home.list_names(DESTINATION_DIR), all);
     expect_success(run_copy(&home, &[]), ExitVerdict::Unchanged);
@@ -201,7 +225,9 @@ fn a_final_snapshot_that_does_not_come_is_not_waited_for_beyond_the_limit() {
     ];
     let outcome = run_copy(&home, &flags).unwrap();
     assert!(
-        outcome.text().contains("no final snapshot appeared before the timeout"),
+        outcome
+            .text()
+            .contains("no final snapshot appeared before the timeout"),
         "{}",
         outcome.text()
     );
@@ -209,7 +235,10 @@ fn a_final_snapshot_that_does_not_come_is_not_waited_for_beyond_the_limit() {
         expect_success(Ok(outcome), ExitVerdict::Copied)["finalSnapshot"],
         false
     );
-    assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR));
+    assert_eq!(
+        home.list_names(DESTINATION_DIR),
+        home.list_names(SNAPSHOT_DIR)
+    );
 }
 
 #[test]
@@ -238,10 +267,19 @@ fn a_dry_run_tells_what_would_be_copied_and_writes_nothing() {
 #[test]
 fn backups_too_old_are_left_out() {
     let home = Home::from_fixture("gzip-3.5.30");
-    let none = expect_success(run_copy(&home, &["--max-backup-age", "0"]), ExitVerdict::Unchanged);
+    let none = expect_success(
+        run_copy(&home, &["--max-backup-age", "0"]),
+        ExitVerdict::Unchanged,
+    );
     assert_eq!(none["copied"], serde_json::json!([]));
-    expect_success(run_copy(&home, &["--max-backup-age", "1"]), ExitVerdict::Copied);
-    assert_eq!(home.list_names(DESTINATION_DIR), home.list_names(SNAPSHOT_DIR));
+    expect_success(
+        run_copy(&home, &["--max-backup-age", "1"]),
+        ExitVerdict::Copied,
+    );
+    assert_eq!(
+        home.list_names(DESTINATION_DIR),
+        home.list_names(SNAPSHOT_DIR)
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod live {
     use std::process::Command;
 
     use mainstay_testkit::etcd::free_url;
-    use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, each_version};
+    use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer, each_version};
     use serde_json::Value;
 
     use crate::home::Home;

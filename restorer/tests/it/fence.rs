@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use mainstay_datadir::VolumeFence;
 use mainstay_restorer::args::RestorerArgs;
 use mainstay_restorer::backup::Backup;
-use mainstay_restorer::fallback::ChainSelection;
+use mainstay_restorer::commands::RestorerCommand;
 use mainstay_restorer::directory::{self, RestorePlan};
 use mainstay_restorer::failure::ExitVerdict;
-use mainstay_restorer::commands::RestorerCommand;
+use mainstay_restorer::fallback::ChainSelection;
 use mainstay_store::Environment;
 use serde_json::Value;
 
@@ -45,7 +45,8 @@ fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
         let first = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
         VolumeFence::acquire(&data_dir, "6/a1b2/2").unwrap();
         let plan = RestorePlan {
-            selection: ChainSelection::find(&backup.catalogue, args.target.chain_request()).unwrap(),
+            selection: ChainSelection::find(&backup.catalogue, args.target.chain_request())
+                .unwrap(),
             cluster: args.members.build_new_cluster(now).unwrap(),
             options: args.options.rebuild_options(&args.target),
             bump: args.options.revision_bump(None),
@@ -113,7 +114,11 @@ fn a_job_of_an_earlier_incident_that_starts_late_changes_nothing_and_says_who_ca
         let before = home.list_names("data");
 
         let (code, message) = run_program(&home, verb, "1800000000/a1b2/9/pod-a");
-        assert_eq!(code, Some(i32::from(ExitVerdict::InUse.code())), "{message}");
+        assert_eq!(
+            code,
+            Some(i32::from(ExitVerdict::InUse.code())),
+            "{message}"
+        );
         assert_eq!(message["verdict"], "in-use", "{message}");
         assert_eq!(message["overtakenBy"], 1_800_000_007, "{message}");
         assert_eq!(home.list_names("data"), before, "{verb}");

@@ -39,7 +39,11 @@ impl Home {
         std::fs::create_dir_all(home.path(SNAPSHOT_DIR)).unwrap();
         for entry in from.read_dir().unwrap() {
             let entry = entry.unwrap();
-            std::fs::copy(entry.path(), home.path(SNAPSHOT_DIR).join(entry.file_name())).unwrap();
+            std::fs::copy(
+                entry.path(),
+                home.path(SNAPSHOT_DIR).join(entry.file_name()),
+            )
+            .unwrap();
         }
         home
     }
@@ -108,7 +112,11 @@ impl Home {
     }
 
     /// Runs a verb on the bucket of the fixture.
-    pub(crate) fn run_on_bucket(&self, verb: &str, more: &[&str]) -> Result<CommandOutcome, CommandFailure> {
+    pub(crate) fn run_on_bucket(
+        &self,
+        verb: &str,
+        more: &[&str],
+    ) -> Result<CommandOutcome, CommandFailure> {
         let store = [
             verb,
             "--store-container",
@@ -121,7 +129,10 @@ impl Home {
 }
 
 /// Returns the failure of a verb, which must have this verdict.
-pub(crate) fn expect_failure(result: Result<CommandOutcome, CommandFailure>, verdict: ExitVerdict) -> CommandFailure {
+pub(crate) fn expect_failure(
+    result: Result<CommandOutcome, CommandFailure>,
+    verdict: ExitVerdict,
+) -> CommandFailure {
     match result {
         Ok(outcome) => panic!("expected a failure: {}", outcome.text()),
         Err(failure) => {
@@ -132,7 +143,10 @@ pub(crate) fn expect_failure(result: Result<CommandOutcome, CommandFailure>, ver
 }
 
 /// Returns the JSON of a verb that must succeed with this verdict.
-pub(crate) fn expect_success(result: Result<CommandOutcome, CommandFailure>, verdict: ExitVerdict) -> Value {
+pub(crate) fn expect_success(
+    result: Result<CommandOutcome, CommandFailure>,
+    verdict: ExitVerdict,
+) -> Value {
     match result {
         Ok(outcome) => {
             assert_eq!(outcome.verdict(), verdict, "{}", outcome.text());

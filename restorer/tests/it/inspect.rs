@@ -7,8 +7,8 @@ use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
 use mainstay_restorer::outcome::CommandOutcome;
 use serde_json::json;
 
-use crate::home::{SNAPSHOT_DIR, Home, expect_failure, expect_success};
-use crate::support::{FixtureState, FIXTURES, fixture_path};
+use crate::home::{Home, SNAPSHOT_DIR, expect_failure, expect_success};
+use crate::support::{FIXTURES, FixtureState, fixture_path};
 
 /// The smallest database of the format documentation: one key, consistent index and term.
 const SMALLEST_ROOT: &str = concat!(
@@ -287,7 +287,10 @@ fn a_damaged_backup_is_named_by_its_object() {
     let home = Home::from_fixture("gzip-3.5.30");
     let name = home.find_name("Incr-00001545");
     home.modify_object(&name, |bytes| bytes[500] ^= 1);
-    let found = expect_failure(home.run_on_bucket("inspect", &[]), ExitVerdict::DamagedBackup);
+    let found = expect_failure(
+        home.run_on_bucket("inspect", &[]),
+        ExitVerdict::DamagedBackup,
+    );
     assert!(found.reason().contains(&name), "{found}");
     assert_eq!(home.list_names(SNAPSHOT_DIR).len(), 6);
 }

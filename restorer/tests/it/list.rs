@@ -3,8 +3,8 @@
 use mainstay_restorer::failure::ExitVerdict;
 use serde_json::json;
 
-use crate::home::{SNAPSHOT_DIR, Home, expect_failure, expect_success};
-use crate::support::{FixtureState, FIXTURES};
+use crate::home::{Home, SNAPSHOT_DIR, expect_failure, expect_success};
+use crate::support::{FIXTURES, FixtureState};
 
 #[test]
 fn every_fixture_is_restorable_up_to_its_revision() {
@@ -13,8 +13,16 @@ fn every_fixture_is_restorable_up_to_its_revision() {
         let listing = expect_success(home.run_on_bucket("list", &[]), ExitVerdict::Shown);
         let ranges = listing["restorable"].as_array().unwrap();
         assert_eq!(ranges.len(), 1, "{name}");
-        assert_eq!(ranges[0]["to"], FixtureState::load(name).revision.0, "{name}");
-        assert_eq!(listing["snapshots"], home.list_names(SNAPSHOT_DIR).len(), "{name}");
+        assert_eq!(
+            ranges[0]["to"],
+            FixtureState::load(name).revision.0,
+            "{name}"
+        );
+        assert_eq!(
+            listing["snapshots"],
+            home.list_names(SNAPSHOT_DIR).len(),
+            "{name}"
+        );
         assert_eq!(listing["foreign"], json!([]), "{name}");
         for chain in listing["chains"].as_array().unwrap() {
             assert_eq!(chain["reaches"], ranges[0]["to"], "{name}");
@@ -121,9 +129,7 @@ fn an_empty_prefix_is_no_backup() {
     std::fs::write(home.object_path("notes.txt"), b"mine").unwrap();
     let foreign = expect_failure(home.run_on_bucket("list", &[]), ExitVerdict::NoBackup);
     assert!(
-        foreign
-            .reason()
-            .contains("1 other objects found"),
+        foreign.reason().contains("1 other objects found"),
         "{foreign}"
     );
     assert_eq!(

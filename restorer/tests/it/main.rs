@@ -8,6 +8,7 @@
 
 mod bump;
 mod copy;
+mod data_dir_restore;
 mod fence;
 mod home;
 mod init;
@@ -16,7 +17,6 @@ mod list;
 mod manual;
 mod program;
 mod rebuild;
-mod data_dir_restore;
 mod support;
 mod synthetic;
 mod verify;

@@ -114,6 +114,10 @@ fn flags_that_exclude_each_other_are_a_wrong_command() {
         &["copy", "--wait-for-final-snapshot-timeout", "soon"],
         &["inspect", "--prefix-depth", "0"],
     ] {
-        assert_eq!(run_program(&home, flags).status.code(), Some(2), "{flags:?}");
+        assert_eq!(
+            run_program(&home, flags).status.code(),
+            Some(2),
+            "{flags:?}"
+        );
     }
 }

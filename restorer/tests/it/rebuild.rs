@@ -4,13 +4,14 @@ use mainstay_archive::chain::ChainTarget;
 use mainstay_ids::Revision;
 use mainstay_mvcc::hash::hash_kv;
 
-use crate::support::{FixtureBucket, FixtureState, FIXTURES, restore_database};
+use crate::support::{FIXTURES, FixtureBucket, FixtureState, restore_database};
 
 #[test]
 fn every_fixture_comes_back_with_the_hash_of_its_source() {
     for name in FIXTURES {
         let expected = FixtureState::load(name);
-        let restored = restore_database(&FixtureBucket::open_fixture(name), ChainTarget::Latest).unwrap();
+        let restored =
+            restore_database(&FixtureBucket::open_fixture(name), ChainTarget::Latest).unwrap();
         assert_eq!(restored.rebuilt.revision, expected.revision, "{name}");
         let hash = hash_kv(&restored.database, None).unwrap();
         assert_eq!(

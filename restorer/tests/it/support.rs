@@ -11,8 +11,8 @@ use mainstay_bbolt::{Database, check};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::{DatabaseStatus, HistoryChecker, schema};
 use mainstay_restorer::rebuild::{
-    DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, RebuildError, RebuildSummary, ObjectSource, StopPoint,
-    rebuild,
+    DatabaseFile, Durability, HashCheck, Meter, ObjectSource, RebuildError, RebuildOptions,
+    RebuildSummary, StopPoint, rebuild,
 };
 
 pub(crate) const FIXTURES: [&str; 6] = [
@@ -93,7 +93,10 @@ pub(crate) struct RestoredDatabase {
     _directory: tempfile::TempDir,
 }
 
-pub(crate) fn restore_database(bucket: &FixtureBucket, target: ChainTarget) -> Result<RestoredDatabase, RebuildError> {
+pub(crate) fn restore_database(
+    bucket: &FixtureBucket,
+    target: ChainTarget,
+) -> Result<RestoredDatabase, RebuildError> {
     let chain = choose(&bucket.catalogue(), &ChainRequest::new(target)).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");

@@ -16,8 +16,8 @@ use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::{DatabaseStatus, KeyValue, RevisionKey, schema};
 use mainstay_restorer::fallback::{ChainSelection, rebuild_with_fallback};
 use mainstay_restorer::rebuild::{
-    DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, RebuildError, RebuildSummary, ObjectSource, StopPoint,
-    rebuild,
+    DatabaseFile, Durability, HashCheck, Meter, ObjectSource, RebuildError, RebuildOptions,
+    RebuildSummary, StopPoint, rebuild,
 };
 use sha2::{Digest, Sha256};
 
@@ -42,7 +42,11 @@ struct BaseSpec {
 
 impl MemoryBucket {
     fn with_base(mut self, base: &BaseSpec) -> Self {
-        let name = SnapshotName::full(Revision(base.named_revision), base.created, Compression::None);
+        let name = SnapshotName::full(
+            Revision(base.named_revision),
+            base.created,
+            Compression::None,
+        );
         let mut bytes = build_database(base);
         let hash = Sha256::digest(&bytes);
         bytes.extend_from_slice(&hash);
@@ -55,7 +59,12 @@ impl MemoryBucket {
         self.with_delta_holding(start, last, start..=last)
     }
 
-    fn with_delta_holding(mut self, start: i64, last: i64, holds: impl Iterator<Item = i64>) -> Self {
+    fn with_delta_holding(
+        mut self,
+        start: i64,
+        last: i64,
+        holds: impl Iterator<Item = i64>,
+    ) -> Self {
         let none = Compression::None;
         let name = SnapshotName::delta(Revision(start), Revision(last), last, none);
         let mut writer = DeltaWriter::new(Vec::new());
@@ -232,12 +241,19 @@ fn revisions_up_to(last: i64) -> Vec<i64> {
 fn a_base_newer_than_its_name_swallows_deltas_whole_and_in_part() {
     for holds in [50, 55, 60, 61, 69, 70, 71, 90] {
         let bucket = MemoryBucket::default()
-            .with_base(&BaseSpec { held_revision: holds, ..base_at(50) })
+            .with_base(&BaseSpec {
+                held_revision: holds,
+                ..base_at(50)
+            })
             .with_delta(51, 60)
             .with_delta(61, 70)
             .with_delta(71, 80);
         let restored = bucket.restore(ChainTarget::Latest).unwrap();
-        assert_eq!(restored.row_revisions(), revisions_up_to(holds.max(80)), "base at revision {holds}");
+        assert_eq!(
+            restored.row_revisions(),
+            revisions_up_to(holds.max(80)),
+            "base at revision {holds}"
+        );
         assert_eq!(restored.rebuilt.base_revision, Revision(holds));
     }
 }
@@ -251,8 +267,14 @@ fn a_base_past_the_revision_asked_for_is_cut_back() {
         })
         .with_delta(51, 80);
     for wanted in [50, 51, 60, 74, 75, 76, 80] {
-        let restored = bucket.restore(ChainTarget::Revision(Revision(wanted))).unwrap();
-        assert_eq!(restored.row_revisions(), revisions_up_to(wanted), "wanted {wanted}");
+        let restored = bucket
+            .restore(ChainTarget::Revision(Revision(wanted)))
+            .unwrap();
+        assert_eq!(
+            restored.row_revisions(),
+            revisions_up_to(wanted),
+            "wanted {wanted}"
+        );
         let facts = DatabaseStatus::read(&Database::open(&restored.file).unwrap()).unwrap();
         assert_eq!(facts.revision, Revision(wanted));
     }
@@ -294,11 +316,9 @@ fn a_base_compacted_past_the_revision_asked_for_says_so() {
 
 #[test]
 fn a_revision_missing_inside_a_delta_names_the_object_and_the_newest_restorable() {
-    let bucket = MemoryBucket::default().with_base(&base_at(50)).with_delta_holding(
-        51,
-        60,
-        (51..=60).filter(|revision| *revision != 55),
-    );
+    let bucket = MemoryBucket::default()
+        .with_base(&base_at(50))
+        .with_delta_holding(51, 60, (51..=60).filter(|revision| *revision != 55));
     let error = bucket.restore(ChainTarget::Latest).err().unwrap();
     let RebuildError::Gap {
         from,
@@ -325,7 +345,10 @@ fn a_revision_missing_inside_a_delta_names_the_object_and_the_newest_restorable(
 fn a_hole_behind_the_base_is_an_error_unless_the_base_fills_it() {
     let holed = |holds| {
         MemoryBucket::default()
-            .with_base(&BaseSpec { held_revision: holds, ..base_at(50) })
+            .with_base(&BaseSpec {
+                held_revision: holds,
+                ..base_at(50)
+            })
             .with_delta(61, 70)
     };
     let error = holed(55).restore(ChainTarget::Latest).err().unwrap();
@@ -339,12 +362,20 @@ fn a_hole_behind_the_base_is_an_error_unless_the_base_fills_it() {
         ),
         "{error}"
     );
-    assert_eq!(holed(60).restore(ChainTarget::Latest).unwrap().row_revisions(), revisions_up_to(70));
+    assert_eq!(
+        holed(60)
+            .restore(ChainTarget::Latest)
+            .unwrap()
+            .row_revisions(),
+        revisions_up_to(70)
+    );
 }
 
 #[test]
 fn a_moment_inside_a_hole_is_not_answered_with_an_older_state() {
-    let bucket = MemoryBucket::default().with_base(&base_at(50)).with_delta(61, 70);
+    let bucket = MemoryBucket::default()
+        .with_base(&base_at(50))
+        .with_delta(61, 70);
     let error = bucket.restore(time_target(60)).err().unwrap();
     assert!(matches!(&error, RebuildError::Gap { .. }), "{error}");
 }
@@ -357,7 +388,11 @@ fn a_moment_is_the_last_revision_not_later_than_it() {
         .with_delta(61, 70);
     for second in [51, 55, 60, 65] {
         let restored = bucket.restore(time_target(second)).unwrap();
-        assert_eq!(restored.row_revisions(), revisions_up_to(second), "second {second}");
+        assert_eq!(
+            restored.row_revisions(),
+            revisions_up_to(second),
+            "second {second}"
+        );
     }
 }
 
@@ -497,8 +532,14 @@ fn a_truncated_or_altered_base_is_never_restored() {
 
 #[test]
 fn leases_of_deltas_are_made_again_with_the_life_an_object_tells() {
-    let bucket = MemoryBucket::default().with_base(&base_at(8)).with_delta(9, 15);
-    let unknown = bucket.restore(ChainTarget::Latest).unwrap().rebuilt.new_leases;
+    let bucket = MemoryBucket::default()
+        .with_base(&base_at(8))
+        .with_delta(9, 15);
+    let unknown = bucket
+        .restore(ChainTarget::Latest)
+        .unwrap()
+        .rebuilt
+        .new_leases;
     assert_eq!(
         (
             unknown.len(),
@@ -507,8 +548,14 @@ fn leases_of_deltas_are_made_again_with_the_life_an_object_tells() {
         ),
         (1, 60, false)
     );
-    let bucket = MemoryBucket::default().with_base(&base_at(8)).with_delta(9, 25);
-    let known = bucket.restore(ChainTarget::Latest).unwrap().rebuilt.new_leases;
+    let bucket = MemoryBucket::default()
+        .with_base(&base_at(8))
+        .with_delta(9, 25);
+    let known = bucket
+        .restore(ChainTarget::Latest)
+        .unwrap()
+        .rebuilt
+        .new_leases;
     assert_eq!(
         (known.len(), known[0].ttl_seconds, known[0].is_ttl_known),
         (1, 33, true)

@@ -3,7 +3,7 @@
 use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
 
 use crate::home::{Home, expect_failure, expect_success};
-use crate::support::{FixtureState, FIXTURES};
+use crate::support::{FIXTURES, FixtureState};
 
 fn expect_verify_failure(home: &Home, more: &[&str], verdict: ExitVerdict) -> CommandFailure {
     expect_failure(home.run_on_bucket("verify", more), verdict)
@@ -15,7 +15,8 @@ fn every_fixture_is_restorable_at_its_revision_and_so_is_every_object_of_it() {
         let home = Home::from_fixture(name);
         let expected = FixtureState::load(name).revision.0;
         for scope in [[].as_slice(), &["--all"]] {
-            let report = expect_success(home.run_on_bucket("verify", scope), ExitVerdict::Restorable);
+            let report =
+                expect_success(home.run_on_bucket("verify", scope), ExitVerdict::Restorable);
             assert_eq!(report["revision"], expected, "{name}");
             let objects = report["objects"].as_array().unwrap();
             assert!(
@@ -142,7 +143,10 @@ fn a_damaged_duplicate_can_be_done_without() {
 #[test]
 fn damage_outside_the_chain_shows_only_when_all_objects_are_read() {
     let home = Home::from_fixture("overlap-3.5.30");
-    let report = expect_success(home.run_on_bucket("verify", &["--all"]), ExitVerdict::Restorable);
+    let report = expect_success(
+        home.run_on_bucket("verify", &["--all"]),
+        ExitVerdict::Restorable,
+    );
     let objects = report["objects"].as_array().unwrap();
     let spare = objects
         .iter()
@@ -163,7 +167,10 @@ fn a_missing_delta_is_incomplete_and_what_is_before_it_can_be_verified() {
     let home = Home::from_fixture("none-3.4.23");
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00001223"))).unwrap();
     let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
-    let (after, before) = (home.find_name("Incr-00001132"), home.find_name("Incr-00001566"));
+    let (after, before) = (
+        home.find_name("Incr-00001132"),
+        home.find_name("Incr-00001566"),
+    );
     assert!(
         found.reason().contains("1223 to 1565 are missing"),
         "{found}"
@@ -210,7 +217,11 @@ fn names_that_lie_about_their_content_are_found_out() {
     // A full snapshot with the name of a delta, and vice versa.
     let home = Home::from_fixture("gzip-3.5.30");
     let disguised = "Incr-00002386-00002390-1794795290.gz";
-    std::fs::copy(home.object_path(&home.find_name("Full-")), home.object_path(disguised)).unwrap();
+    std::fs::copy(
+        home.object_path(&home.find_name("Full-")),
+        home.object_path(disguised),
+    )
+    .unwrap();
     assert!(
         expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup)
             .reason()
@@ -233,7 +244,10 @@ fn names_that_lie_about_their_content_are_found_out() {
 #[test]
 fn a_base_newer_than_its_name_fills_the_hole_behind_it() {
     let home = Home::from_fixture("gzip-3.5.30");
-    home.rename_object(&home.find_name("Full-"), "Full-00000000-00000600-1794795243.gz");
+    home.rename_object(
+        &home.find_name("Full-"),
+        "Full-00000000-00000600-1794795243.gz",
+    );
     let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     assert_eq!(report["revision"], 2385);
     assert!(report["baseRevision"].as_i64().unwrap() >= 695);
@@ -252,8 +266,14 @@ fn the_old_layout_and_mixed_compressions_are_verified() {
     for name in home.list_names(crate::home::SNAPSHOT_DIR) {
         home.rename_object(&name, &format!("../v1/Backup-1794795291/{name}"));
     }
-    let report = expect_success(home.run_on_bucket("verify", &["--all"]), ExitVerdict::Restorable);
-    assert_eq!(report["revision"], FixtureState::load("lzw-3.5.30").revision.0);
+    let report = expect_success(
+        home.run_on_bucket("verify", &["--all"]),
+        ExitVerdict::Restorable,
+    );
+    assert_eq!(
+        report["revision"],
+        FixtureState::load("lzw-3.5.30").revision.0
+    );
 }
 
 #[test]
@@ -291,7 +311,10 @@ fn a_base_without_a_hash_is_refused_unless_told_otherwise() {
         ExitVerdict::Restorable,
     );
     assert_eq!(report["objects"][0]["isHashed"], false);
-    assert_eq!(report["revision"], FixtureState::load("none-3.4.23").revision.0);
+    assert_eq!(
+        report["revision"],
+        FixtureState::load("none-3.4.23").revision.0
+    );
 }
 
 #[test]

@@ -9,34 +9,32 @@ use crate::state::MemberStatus;
 /// Why an object must not be completed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LeaderFenceError {
+pub(crate) enum LeaderFenceError {
     #[error("own etcd member is not the leader any more")]
     NotLeading,
     #[error("leadership not confirmed by a quorum")]
-    Unconfirmed {
-        source: EtcdError,
-    },
+    Unconfirmed { source: EtcdError },
 }
 
 impl LeaderFenceError {
     /// Whether the own member reported that it does not lead.
-    pub fn is_not_leading(&self) -> bool {
+    pub(crate) fn is_not_leading(&self) -> bool {
         matches!(self, Self::NotLeading)
     }
 }
 
 /// Checks leadership. Every object is completed only after this check.
 #[derive(Clone)]
-pub struct LeaderFence {
-    pub etcd: EtcdClient,
+pub(crate) struct LeaderFence {
+    pub(crate) etcd: EtcdClient,
     /// Timeout of each request to etcd.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     on_stop: OnStopCell,
 }
 
 impl LeaderFence {
     /// Passes only while the own member leads.
-    pub fn new(etcd: EtcdClient, patience: Duration) -> Self {
+    pub(crate) fn new(etcd: EtcdClient, patience: Duration) -> Self {
         Self {
             etcd,
             timeout: patience,
@@ -47,7 +45,7 @@ impl LeaderFence {
     /// Also passes after a transfer of leadership, if the session is told to store its remaining events. Captured events
     /// are committed whoever leads now; a new leader that captures them again only duplicates them.
     #[must_use]
-    pub fn with_on_stop(&self, farewell: OnStopCell) -> Self {
+    pub(crate) fn with_on_stop(&self, farewell: OnStopCell) -> Self {
         Self {
             on_stop: farewell,
             ..self.clone()
@@ -55,9 +53,13 @@ impl LeaderFence {
     }
 
     /// Passes only while the own member leads, or has just transferred leadership, and a quorum confirms.
-    pub async fn check(&self) -> Result<(), LeaderFenceError> {
+    pub(crate) async fn check(&self) -> Result<(), LeaderFenceError> {
         let unconfirmed = |source| LeaderFenceError::Unconfirmed { source };
-        let member_status = self.etcd.fetch_status(self.timeout).await.map_err(unconfirmed)?;
+        let member_status = self
+            .etcd
+            .fetch_status(self.timeout)
+            .await
+            .map_err(unconfirmed)?;
         let is_leaving = self.on_stop.get() == Some(&OnStop::Store);
         if !can_write(&member_status, is_leaving) {
             return Err(LeaderFenceError::NotLeading);

@@ -10,9 +10,8 @@
 //! every reader skips overlapping events.
 
 mod fence;
-mod role;
 mod poll;
+mod role;
 
-pub use fence::{LeaderFence, LeaderFenceError};
-pub use role::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
-pub use poll::{ElectionTiming, BackupElection, OnStop, OnStopCell, LeaderSession};
+pub(crate) use fence::{LeaderFence, LeaderFenceError};
+pub(crate) use poll::{BackupElection, ElectionTiming, LeaderSession, OnStop, OnStopCell};

@@ -10,21 +10,21 @@ use tracing::{debug, error, info, warn};
 use super::role::{LeadershipChange, PollOutcome, decide_role, detect_leadership_change};
 use crate::etcd::EtcdClient;
 use crate::metrics::SidecarMetrics;
-use crate::state::{StateSender, SidecarRole};
+use crate::state::{SidecarRole, StateSender};
 
 /// Timing of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ElectionTiming {
+pub(crate) struct ElectionTiming {
     /// Interval between polls.
-    pub poll_interval: Duration,
+    pub(crate) poll_interval: Duration,
     /// Timeout of one request to etcd.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl ElectionTiming {
     /// Polls several times per re-election period, so that a change of leadership is handled within one. etcd's own
     /// election takes a second or two, and a poll costs it microseconds.
-    pub fn from_period(period: Duration, request_timeout: Duration) -> Self {
+    pub(crate) fn from_period(period: Duration, request_timeout: Duration) -> Self {
         Self {
             poll_interval: (period / 5).clamp(Duration::from_millis(100), Duration::from_secs(1)),
             timeout: request_timeout.min(period),
@@ -34,7 +34,7 @@ impl ElectionTiming {
 
 /// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnStop {
+pub(crate) enum OnStop {
     /// Store the captured events first.
     Store,
     /// End at once: the next leader captures what is not stored.
@@ -42,13 +42,13 @@ pub enum OnStop {
 }
 
 /// Work of a leader. It ends soon after its token is cancelled, as [`OnStop`] specifies.
-pub trait LeaderSession: Send + Sync + 'static {
+pub(crate) trait LeaderSession: Send + Sync + 'static {
     /// Starts the session.
     fn start(&self, stop: CancellationToken, farewell: OnStopCell) -> JoinHandle<()>;
 }
 
 /// Tells a stopped session how to end; set before its token is cancelled.
-pub type OnStopCell = std::sync::Arc<std::sync::OnceLock<OnStop>>;
+pub(crate) type OnStopCell = std::sync::Arc<std::sync::OnceLock<OnStop>>;
 
 struct RunningSession {
     task: JoinHandle<()>,
@@ -57,17 +57,17 @@ struct RunningSession {
 }
 
 /// The election of one sidecar.
-pub struct BackupElection<S> {
-    pub etcd: EtcdClient,
-    pub timing: ElectionTiming,
-    pub state_tx: StateSender,
-    pub session: S,
-    pub metrics: SidecarMetrics,
+pub(crate) struct BackupElection<S> {
+    pub(crate) etcd: EtcdClient,
+    pub(crate) timing: ElectionTiming,
+    pub(crate) state_tx: StateSender,
+    pub(crate) session: S,
+    pub(crate) metrics: SidecarMetrics,
 }
 
 impl<S: LeaderSession> BackupElection<S> {
     /// Polls until cancelled; then stops the session, which stores its captured events.
-    pub async fn run(self, cancel: CancellationToken) {
+    pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut running: Option<RunningSession> = None;
         let mut ticker = tokio::time::interval(self.timing.poll_interval);
         ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -125,7 +125,8 @@ impl<S: LeaderSession> BackupElection<S> {
             state.is_etcd_reachable = !matches!(evidence, PollOutcome::NoAnswer);
             let member_status = match evidence {
                 PollOutcome::NoAnswer => return,
-                PollOutcome::NotLeading(member_status) | PollOutcome::UnconfirmedLeader(member_status) => member_status.clone(),
+                PollOutcome::NotLeading(member_status)
+                | PollOutcome::UnconfirmedLeader(member_status) => member_status.clone(),
                 PollOutcome::ConfirmedLeader(member_status, revision) => {
                     let mut member_status = member_status.clone();
                     member_status.revision = member_status.revision.max(*revision);
@@ -186,7 +187,10 @@ mod tests {
         for seconds in [1, 2, 5, 60] {
             let period = Duration::from_secs(seconds);
             let timing = ElectionTiming::from_period(period, Duration::from_secs(5));
-            assert!(timing.poll_interval * 5 <= period, "{timing:?} in {period:?}");
+            assert!(
+                timing.poll_interval * 5 <= period,
+                "{timing:?} in {period:?}"
+            );
             assert!(timing.timeout <= period, "{timing:?} in {period:?}");
         }
     }

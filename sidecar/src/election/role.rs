@@ -6,7 +6,7 @@ use crate::state::{MemberStatus, SidecarRole};
 
 /// Result of one poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PollOutcome {
+pub(crate) enum PollOutcome {
     /// The own member did not answer.
     NoAnswer,
     /// It answered and does not claim to lead.
@@ -19,7 +19,7 @@ pub enum PollOutcome {
 
 /// Change of leadership between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeadershipChange {
+pub(crate) enum LeadershipChange {
     None,
     Acquired,
     /// Another member leads and the cluster works: captured events may still be stored.
@@ -29,23 +29,27 @@ pub enum LeadershipChange {
 }
 
 /// Derives the role from a poll.
-pub fn decide_role(evidence: &PollOutcome) -> SidecarRole {
+pub(crate) fn decide_role(evidence: &PollOutcome) -> SidecarRole {
     match evidence {
         PollOutcome::NoAnswer | PollOutcome::UnconfirmedLeader(_) => SidecarRole::Unknown,
         PollOutcome::ConfirmedLeader(..) => SidecarRole::Leader,
-        PollOutcome::NotLeading(member_status) if member_status.leader.is_none() => SidecarRole::Unknown,
+        PollOutcome::NotLeading(member_status) if member_status.leader.is_none() => {
+            SidecarRole::Unknown
+        }
         PollOutcome::NotLeading(member_status) if member_status.is_learner => SidecarRole::Learner,
         PollOutcome::NotLeading(_) => SidecarRole::Follower,
     }
 }
 
 /// Derives the change of leadership from two roles.
-pub fn detect_leadership_change(before: SidecarRole, now: SidecarRole) -> LeadershipChange {
+pub(crate) fn detect_leadership_change(before: SidecarRole, now: SidecarRole) -> LeadershipChange {
     match (before, now) {
         (SidecarRole::Leader, SidecarRole::Leader) => LeadershipChange::None,
         (_, SidecarRole::Leader) => LeadershipChange::Acquired,
         (SidecarRole::Leader, SidecarRole::Follower) => LeadershipChange::Transferred,
-        (SidecarRole::Leader, SidecarRole::Unknown | SidecarRole::Learner) => LeadershipChange::Lost,
+        (SidecarRole::Leader, SidecarRole::Unknown | SidecarRole::Learner) => {
+            LeadershipChange::Lost
+        }
         _ => LeadershipChange::None,
     }
 }
@@ -80,12 +84,18 @@ pub(super) mod tests {
             decide_role(&PollOutcome::ConfirmedLeader(own.clone(), Revision(5))),
             SidecarRole::Leader
         );
-        assert_eq!(decide_role(&PollOutcome::UnconfirmedLeader(own)), SidecarRole::Unknown);
+        assert_eq!(
+            decide_role(&PollOutcome::UnconfirmedLeader(own)),
+            SidecarRole::Unknown
+        );
     }
 
     #[test]
     fn without_a_leader_nothing_is_known() {
-        assert_eq!(decide_role(&PollOutcome::NotLeading(member_status(None))), SidecarRole::Unknown);
+        assert_eq!(
+            decide_role(&PollOutcome::NotLeading(member_status(None))),
+            SidecarRole::Unknown
+        );
         assert_eq!(decide_role(&PollOutcome::NoAnswer), SidecarRole::Unknown);
     }
 
@@ -95,7 +105,10 @@ pub(super) mod tests {
             is_learner: true,
             ..member_status(Some(2))
         };
-        assert_eq!(decide_role(&PollOutcome::NotLeading(learner)), SidecarRole::Learner);
+        assert_eq!(
+            decide_role(&PollOutcome::NotLeading(learner)),
+            SidecarRole::Learner
+        );
         assert_eq!(
             decide_role(&PollOutcome::NotLeading(member_status(Some(2)))),
             SidecarRole::Follower
@@ -109,8 +122,15 @@ pub(super) mod tests {
                 let change = detect_leadership_change(before, now);
                 let led = before == SidecarRole::Leader;
                 let leads = now == SidecarRole::Leader;
-                assert_eq!(change == LeadershipChange::Acquired, !led && leads, "{before:?} {now:?}");
-                let ended = matches!(change, LeadershipChange::Transferred | LeadershipChange::Lost);
+                assert_eq!(
+                    change == LeadershipChange::Acquired,
+                    !led && leads,
+                    "{before:?} {now:?}"
+                );
+                let ended = matches!(
+                    change,
+                    LeadershipChange::Transferred | LeadershipChange::Lost
+                );
                 assert_eq!(ended, led && !leads, "{before:?} {now:?}");
                 let works = now == SidecarRole::Follower;
                 assert_eq!(

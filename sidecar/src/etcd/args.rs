@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use mainstay_store::Secret;
 use url::Url;
 
-use super::{EtcdClientConfig, Password, ClientTlsFiles};
+use super::{ClientTlsFiles, EtcdClientConfig, Password};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "etcd")]
@@ -25,7 +25,7 @@ pub struct EtcdArgs {
         value_delimiter = ',',
         default_value = "http://127.0.0.1:2379"
     )]
-    pub endpoints: Vec<Url>,
+    pub(crate) endpoints: Vec<Url>,
 
     /// Client URLs that reach any member, for membership changes
     ///
@@ -36,11 +36,11 @@ pub struct EtcdArgs {
         value_name = "URL",
         value_delimiter = ','
     )]
-    pub service_endpoints: Vec<Url>,
+    pub(crate) service_endpoints: Vec<Url>,
 
     /// etcd user, if etcd has authentication enabled
     #[arg(long, env = "MAINSTAY_ETCD_USERNAME", value_name = "NAME")]
-    pub etcd_username: Option<String>,
+    pub(crate) etcd_username: Option<String>,
 
     /// Password of the etcd user
     ///
@@ -51,7 +51,7 @@ pub struct EtcdArgs {
         value_name = "PASSWORD",
         hide_env_values = true
     )]
-    pub etcd_password: Option<String>,
+    pub(crate) etcd_password: Option<String>,
 
     /// File that contains the password of the etcd user
     ///
@@ -62,7 +62,7 @@ pub struct EtcdArgs {
         value_name = "FILE",
         conflicts_with = "etcd_password"
     )]
-    pub etcd_password_file: Option<PathBuf>,
+    pub(crate) etcd_password_file: Option<PathBuf>,
 
     /// Timeout for connecting to etcd
     #[arg(
@@ -71,7 +71,7 @@ pub struct EtcdArgs {
         value_name = "DURATION",
         default_value = "30s"
     )]
-    pub etcd_connection_timeout: SignedDuration,
+    pub(crate) etcd_connection_timeout: SignedDuration,
 
     /// Timeout for taking a full snapshot
     #[arg(
@@ -80,7 +80,7 @@ pub struct EtcdArgs {
         value_name = "DURATION",
         default_value = "15m"
     )]
-    pub etcd_snapshot_timeout: SignedDuration,
+    pub(crate) etcd_snapshot_timeout: SignedDuration,
 
     /// Timeout of one request to etcd while checking leadership
     #[arg(
@@ -89,27 +89,27 @@ pub struct EtcdArgs {
         value_name = "DURATION",
         default_value = "5s"
     )]
-    pub etcd_connection_timeout_leader_election: SignedDuration,
+    pub(crate) etcd_connection_timeout_leader_election: SignedDuration,
 
     /// CA bundle that verifies etcd's certificate, PEM; required for https endpoints
     #[arg(long, env = "MAINSTAY_CACERT", value_name = "FILE")]
-    pub cacert: Option<PathBuf>,
+    pub(crate) cacert: Option<PathBuf>,
 
     /// Client certificate for etcd, PEM
     #[arg(long, env = "MAINSTAY_CERT", value_name = "FILE", requires = "key")]
-    pub cert: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
 
     /// Private key of the client certificate, PEM
     #[arg(long, env = "MAINSTAY_KEY", value_name = "FILE", requires = "cert")]
-    pub key: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 
     /// No effect: the scheme of an endpoint selects TLS
     #[arg(long, num_args = 0..=1, default_missing_value = "true", hide = true)]
-    pub insecure_transport: Option<bool>,
+    pub(crate) insecure_transport: Option<bool>,
 
     /// Rejected for https endpoints: certificates are always verified
     #[arg(long, num_args = 0..=1, default_missing_value = "true", hide = true)]
-    pub insecure_skip_tls_verify: Option<bool>,
+    pub(crate) insecure_skip_tls_verify: Option<bool>,
 }
 
 /// Flags that are invalid in combination.
@@ -119,32 +119,22 @@ pub enum EtcdArgsError {
     #[error("--endpoints is empty: set the client URL of this sidecar's member")]
     NoEndpoint,
     #[error("endpoint {url}: scheme must be http or https")]
-    Scheme {
-        url: Url,
-    },
+    Scheme { url: Url },
     #[error("endpoint {url} uses https, but no CA is configured: set --cacert")]
-    NoCa {
-        url: Url,
-    },
+    NoCa { url: Url },
     #[error(
         "--insecure-skip-tls-verify is not supported for {url}: it could back up the wrong server. Set --cacert"
     )]
-    SkipVerify {
-        url: Url,
-    },
+    SkipVerify { url: Url },
     #[error("--etcd-username {name} has no password: set --etcd-password-file")]
-    NoPassword {
-        name: String,
-    },
+    NoPassword { name: String },
     #[error("failed to read password file {}", path.display())]
     PasswordFile {
         path: PathBuf,
         source: std::io::Error,
     },
     #[error("--{flag} must be greater than zero")]
-    Duration {
-        flag: &'static str,
-    },
+    Duration { flag: &'static str },
 }
 
 impl EtcdArgs {
@@ -163,8 +153,14 @@ impl EtcdArgs {
             None => None,
         };
         Ok(EtcdClientConfig {
-            connection_timeout: require_positive(self.etcd_connection_timeout, "etcd-connection-timeout")?,
-            snapshot_timeout: require_positive(self.etcd_snapshot_timeout, "etcd-snapshot-timeout")?,
+            connection_timeout: require_positive(
+                self.etcd_connection_timeout,
+                "etcd-connection-timeout",
+            )?,
+            snapshot_timeout: require_positive(
+                self.etcd_snapshot_timeout,
+                "etcd-snapshot-timeout",
+            )?,
             request_timeout: require_positive(
                 self.etcd_connection_timeout_leader_election,
                 "etcd-connection-timeout-leader-election",
@@ -253,7 +249,8 @@ mod tests {
     #[test]
     fn verification_is_not_switched_off() {
         let flags = ["--endpoints=https://etcd:2379", "--cacert=ca.crt"];
-        let refused = parse_config(&[&flags[..], &["--insecure-skip-tls-verify"]].concat()).unwrap_err();
+        let refused =
+            parse_config(&[&flags[..], &["--insecure-skip-tls-verify"]].concat()).unwrap_err();
         assert!(
             matches!(refused, EtcdArgsError::SkipVerify { .. }),
             "{refused}"

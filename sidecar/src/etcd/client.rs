@@ -10,7 +10,7 @@ use mainstay_store::Secret;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::error::{EtcdError, EtcdCall};
+use super::error::{EtcdCall, EtcdError};
 
 /// Interval and timeout of HTTP/2 keepalive pings: a watch on a member that vanished without closing the connection ends
 /// after their sum.
@@ -20,26 +20,26 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientTlsFiles {
     /// CAs that verify etcd's certificate.
-    pub ca: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
     /// Client certificate and key.
-    pub identity: Option<(PathBuf, PathBuf)>,
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// Connection settings of etcd.
 #[derive(Clone, Debug)]
 pub struct EtcdClientConfig {
     /// The first is this sidecar's member.
-    pub endpoints: Vec<Url>,
+    pub(crate) endpoints: Vec<Url>,
     /// Service in front of all members; may be empty.
-    pub service_endpoints: Vec<Url>,
+    pub(crate) service_endpoints: Vec<Url>,
     /// Name and password; `None` without authentication.
-    pub user: Option<(String, Password)>,
+    pub(crate) user: Option<(String, Password)>,
     /// Used for `https` endpoints.
-    pub tls: ClientTlsFiles,
-    pub connection_timeout: Duration,
-    pub snapshot_timeout: Duration,
+    pub(crate) tls: ClientTlsFiles,
+    pub(crate) connection_timeout: Duration,
+    pub(crate) snapshot_timeout: Duration,
     /// Timeout of one request.
-    pub request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
 }
 
 /// Source of the password.
@@ -61,7 +61,7 @@ impl Password {
     }
 
     /// Reads the current password.
-    pub fn read(&self) -> std::io::Result<Secret> {
+    pub(crate) fn read(&self) -> std::io::Result<Secret> {
         match self {
             Self::Text(secret) => Ok(secret.clone()),
             Self::File(path) => {
@@ -98,16 +98,19 @@ impl EtcdClient {
         }))
     }
 
-    pub fn config(&self) -> &EtcdClientConfig {
+    pub(crate) fn config(&self) -> &EtcdClientConfig {
         &self.0.config
     }
 
     /// Client of this sidecar's member only. The client must not balance to other members: a status from one of those would
     /// report the wrong leader.
-    pub async fn own_client(&self) -> Result<Client, EtcdError> {
+    pub(crate) async fn own_client(&self) -> Result<Client, EtcdError> {
         let files = self.0.config.read_fingerprints().await;
         let mut own = self.0.cached.lock().await;
-        if let Some(connected) = own.as_ref().filter(|connected| connected.fingerprints == files) {
+        if let Some(connected) = own
+            .as_ref()
+            .filter(|connected| connected.fingerprints == files)
+        {
             return Ok(connected.client.clone());
         }
         let endpoint = self.0.config.endpoints.iter().take(1);
@@ -120,12 +123,12 @@ impl EtcdClient {
     }
 
     /// Client of the member at `url`.
-    pub async fn client_for(&self, url: &Url) -> Result<Client, EtcdError> {
+    pub(crate) async fn client_for(&self, url: &Url) -> Result<Client, EtcdError> {
         self.connect([url]).await
     }
 
     /// Client of any member: of the service endpoints, else of the further endpoints, else of this sidecar's member.
-    pub async fn cluster_client(&self) -> Result<Client, EtcdError> {
+    pub(crate) async fn cluster_client(&self) -> Result<Client, EtcdError> {
         let config = &self.0.config;
         let others = config.endpoints.get(1..).unwrap_or_default();
         match (config.service_endpoints.as_slice(), others) {

@@ -50,10 +50,7 @@ pub enum EtcdError {
     },
     /// No response within the deadline.
     #[error("{call}: no response within {} ms", limit.as_millis())]
-    Timeout {
-        call: EtcdCall,
-        limit: Duration,
-    },
+    Timeout { call: EtcdCall, limit: Duration },
     #[error("failed to read {}", path.display())]
     File {
         path: PathBuf,
@@ -61,20 +58,17 @@ pub enum EtcdError {
     },
     /// The response lacks a field that etcd always sets.
     #[error("{call}: response without {what}")]
-    MissingField {
-        call: EtcdCall,
-        what: &'static str,
-    },
+    MissingField { call: EtcdCall, what: &'static str },
 }
 
 impl EtcdError {
     /// Whether etcd returned an error or the connection broke.
-    pub fn is_request_failure(&self) -> bool {
+    pub(crate) fn is_request_failure(&self) -> bool {
         matches!(self, Self::RequestFailed { .. })
     }
 
     /// Whether etcd has compacted the requested revision.
-    pub fn is_compacted(&self) -> bool {
+    pub(crate) fn is_compacted(&self) -> bool {
         let Self::RequestFailed { source, .. } = self else {
             return false;
         };
@@ -82,7 +76,7 @@ impl EtcdError {
     }
 
     /// Wraps an error of the client.
-    pub fn request_failed(step: EtcdCall) -> impl FnOnce(etcd_client::Error) -> Self {
+    pub(crate) fn request_failed(step: EtcdCall) -> impl FnOnce(etcd_client::Error) -> Self {
         move |source| Self::RequestFailed {
             call: step,
             source: Box::new(source),

@@ -14,7 +14,7 @@ mod client;
 mod error;
 mod status;
 
-pub use args::{EtcdArgs, EtcdArgsError};
+pub(crate) use args::EtcdArgs;
 pub(crate) use client::with_timeout;
-pub use client::{EtcdClient, EtcdClientConfig, Password, ClientTlsFiles};
-pub use error::{EtcdError, EtcdCall};
+pub use client::{ClientTlsFiles, EtcdClient, EtcdClientConfig, Password};
+pub(crate) use error::{EtcdCall, EtcdError};

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use mainstay_ids::{ClusterId, MemberId, Revision};
 
 use super::client::{EtcdClient, with_timeout};
-use super::error::{EtcdError, EtcdCall};
+use super::error::{EtcdCall, EtcdError};
 use crate::state::MemberStatus;
 
 /// Any key: only the header of the response is used.
@@ -16,7 +16,7 @@ const ANY_KEY: &str = "mainstay";
 impl EtcdClient {
     /// Status of this sidecar's member. The member answers without a quorum, so a partitioned one may still report itself
     /// as leader: see [`Etcd::confirm`].
-    pub async fn fetch_status(&self, limit: Duration) -> Result<MemberStatus, EtcdError> {
+    pub(crate) async fn fetch_status(&self, limit: Duration) -> Result<MemberStatus, EtcdError> {
         let request = async {
             let mut client = self.own_client().await?;
             let status = client.status();
@@ -44,7 +44,10 @@ impl EtcdClient {
     }
 
     /// Latest revision by a linearizable read. Fails on a member without quorum.
-    pub async fn read_quorum_revision(&self, limit: Duration) -> Result<Revision, EtcdError> {
+    pub(crate) async fn read_quorum_revision(
+        &self,
+        limit: Duration,
+    ) -> Result<Revision, EtcdError> {
         let request = async {
             let client = self.own_client().await?;
             let mut kv = client.kv_client();
@@ -61,7 +64,7 @@ impl EtcdClient {
     }
 
     /// Whether the events after a revision can still be watched, i.e. it is not compacted.
-    pub async fn has_history_after(
+    pub(crate) async fn has_history_after(
         &self,
         revision: Revision,
         limit: Duration,

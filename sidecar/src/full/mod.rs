@@ -14,9 +14,8 @@
 //!
 //! **After a crash**: no object is visible.
 
-mod stream;
 mod sink;
 mod snapshot;
+mod stream;
 
-pub use stream::{SnapshotStreamError, compress_snapshot};
-pub use snapshot::{FullConfig, FullError, FullSnapshotter, UploadedFull};
+pub(crate) use snapshot::{FullConfig, FullError, FullSnapshotter, UploadedFull};

@@ -56,7 +56,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
+    use mainstay_store::{Environment, SnapStore, StorageProvider, StoreConfig, UploadOptions};
 
     use super::*;
 

@@ -16,12 +16,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::stream::{ChunkBatch, SnapshotStreamError, compress_snapshot};
 use super::sink::UploadSink;
-use crate::snapshotter::Finality;
+use super::stream::{ChunkBatch, SnapshotStreamError, compress_snapshot};
 use crate::backup_store::{BackupStore, BackupStoreError};
 use crate::election::{LeaderFence, LeaderFenceError};
-use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
+use crate::etcd::{EtcdCall, EtcdClient, EtcdError, with_timeout};
+use crate::snapshotter::Finality;
 use crate::state::StoredSnapshot;
 use crate::tail::{DeltaFlusher, PendingFlush};
 
@@ -36,18 +36,18 @@ const STREAM_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Settings of full snapshots.
 #[derive(Clone, Debug)]
-pub struct FullConfig {
-    pub compression: Compression,
+pub(crate) struct FullConfig {
+    pub(crate) compression: Compression,
     /// Compression threads.
-    pub threads: NonZeroUsize,
+    pub(crate) threads: NonZeroUsize,
     /// Limit for the whole snapshot, including the upload.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Why a full snapshot failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FullError {
+pub(crate) enum FullError {
     #[error(transparent)]
     Etcd(#[from] EtcdError),
     #[error(transparent)]
@@ -65,14 +65,9 @@ pub enum FullError {
         source: LeaderFenceError,
     },
     #[error("upload {name}")]
-    Store {
-        name: String,
-        source: StoreError,
-    },
+    Store { name: String, source: StoreError },
     #[error("full snapshot not finished within {} s, see --etcd-snapshot-timeout", limit.as_secs())]
-    Timeout {
-        limit: Duration,
-    },
+    Timeout { limit: Duration },
     /// The session stopped, restarted, or lost leadership.
     #[error("full snapshot aborted")]
     Interrupted,
@@ -80,7 +75,7 @@ pub enum FullError {
 
 impl FullError {
     /// Failure class for metrics.
-    pub fn class(&self) -> &'static str {
+    pub(crate) fn class(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "etcd",
             Self::Stream {
@@ -99,29 +94,29 @@ impl FullError {
 
 /// A stored full snapshot.
 #[derive(Clone, Debug)]
-pub struct UploadedFull {
-    pub stored: StoredSnapshot,
+pub(crate) struct UploadedFull {
+    pub(crate) stored: StoredSnapshot,
     /// Bytes before compression.
-    pub raw_bytes: u64,
+    pub(crate) raw_bytes: u64,
     /// Number of multipart upload parts.
-    pub parts: usize,
+    pub(crate) parts: usize,
 }
 
 /// Takes full snapshots.
 #[derive(Clone)]
-pub struct FullSnapshotter {
-    pub etcd: EtcdClient,
-    pub store: BackupStore,
+pub(crate) struct FullSnapshotter {
+    pub(crate) etcd: EtcdClient,
+    pub(crate) store: BackupStore,
     /// Confirms leadership before an object becomes visible.
-    pub fence: LeaderFence,
-    pub config: FullConfig,
+    pub(crate) fence: LeaderFence,
+    pub(crate) config: FullConfig,
     /// One permit: full snapshots and defragmentation exclude each other.
-    pub maintenance_lock: Arc<Semaphore>,
+    pub(crate) maintenance_lock: Arc<Semaphore>,
 }
 
 impl FullSnapshotter {
     /// Takes a full snapshot without retrying. Deltas up to it are requested from `flusher`.
-    pub async fn take(
+    pub(crate) async fn take(
         &self,
         finality: Finality,
         flusher: Option<DeltaFlusher>,
@@ -221,7 +216,8 @@ impl FullSnapshotter {
         let mut stream = with_timeout(patience, EtcdCall::Snapshot, client.snapshot()).await?;
         let mut batch = Vec::with_capacity(CHUNKS_PER_BATCH);
         loop {
-            let message = with_timeout(STREAM_IDLE_TIMEOUT, EtcdCall::Snapshot, stream.message()).await?;
+            let message =
+                with_timeout(STREAM_IDLE_TIMEOUT, EtcdCall::Snapshot, stream.message()).await?;
             let Some(message) = message else {
                 send.send(Ok(batch.into())).await.ok(); // a failed writer reports its own error
                 return Ok(flushing);
@@ -257,7 +253,8 @@ impl FullSnapshotter {
         let mut sink = UploadSink::new(upload, stop.clone());
         let _stop_when_dropped = stop.drop_guard();
         let work = tokio::task::spawn_blocking(move || {
-            let poured = compress_snapshot(|| receive.blocking_recv(), &compression, options, &mut sink);
+            let poured =
+                compress_snapshot(|| receive.blocking_recv(), &compression, options, &mut sink);
             (sink.into_upload(), poured.map(|poured| poured.raw_bytes))
         });
         work.await.map_err(|_| FullError::Interrupted)

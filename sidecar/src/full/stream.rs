@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use bytes::Bytes;
-use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions, OpenStreamError};
+use mainstay_archive::compression::{Compression, EncoderOptions, OpenStreamError, StreamEncoder};
 use sha2::{Digest, Sha256};
 
 /// Batches that may queue for hashing.
@@ -19,36 +19,25 @@ const BLOCK_BYTES: u64 = 512;
 /// Why streaming a snapshot failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SnapshotStreamError {
+pub(crate) enum SnapshotStreamError {
     #[error("snapshot stream from etcd ended after {read} bytes")]
-    Broken {
-        read: u64,
-    },
+    Broken { read: u64 },
     #[error("set up the compression of a full snapshot")]
-    Open {
-        source: OpenStreamError,
-    },
+    Open { source: OpenStreamError },
     #[error("upload the snapshot after {read} bytes")]
-    Write {
-        read: u64,
-        source: io::Error,
-    },
+    Write { read: u64, source: io::Error },
     /// etcd sends a multiple of 512 bytes plus a 32-byte hash.
     #[error("invalid snapshot length {read}: must be a multiple of 512 bytes plus a 32-byte hash")]
-    Length {
-        read: u64,
-    },
+    Length { read: u64 },
     #[error("snapshot checksum mismatch over {read} bytes")]
-    Hash {
-        read: u64,
-    },
+    Hash { read: u64 },
 }
 
 /// Result of streaming a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamedSnapshot {
+pub(crate) struct StreamedSnapshot {
     /// Bytes before compression, including the hash.
-    pub raw_bytes: u64,
+    pub(crate) raw_bytes: u64,
 }
 
 /// Chunks passed between threads together: waking a thread costs as much as compressing a chunk.
@@ -56,14 +45,14 @@ pub(super) type ChunkBatch = Arc<[Bytes]>;
 
 /// Compresses chunks into `sink`; a second thread computes the hash meanwhile. `next` returns `None` at the end, and an
 /// error if the stream broke.
-pub fn compress_snapshot<W: Write>(
+pub(crate) fn compress_snapshot<W: Write>(
     next: impl FnMut() -> Option<Result<ChunkBatch, ()>>,
     compression: &Compression,
     options: EncoderOptions,
     sink: W,
 ) -> Result<StreamedSnapshot, SnapshotStreamError> {
-    let encoder =
-        StreamEncoder::new(compression, sink, options).map_err(|source| SnapshotStreamError::Open { source })?;
+    let encoder = StreamEncoder::new(compression, sink, options)
+        .map_err(|source| SnapshotStreamError::Open { source })?;
     thread::scope(|scope| {
         let (send, receive) = sync_channel::<ChunkBatch>(BATCHES_TO_HASH);
         let hashing = scope.spawn(move || {
@@ -158,7 +147,10 @@ mod tests {
         bytes
     }
 
-    fn compress_in_pieces(bytes: &[u8], piece: usize) -> Result<StreamedSnapshot, SnapshotStreamError> {
+    fn compress_in_pieces(
+        bytes: &[u8],
+        piece: usize,
+    ) -> Result<StreamedSnapshot, SnapshotStreamError> {
         let pieces: Vec<_> = bytes.chunks(piece).map(Bytes::copy_from_slice).collect();
         let mut batches = pieces.chunks(3).map(|batch| Ok(batch.into()));
         let options = EncoderOptions::default();
@@ -193,7 +185,10 @@ mod tests {
         let bytes = snapshot_bytes(2);
         for length in [0, 1, 32, 512, 544, 1023, 1055] {
             let error = compress_in_pieces(&bytes[..length], 100).unwrap_err();
-            let is_refused = matches!(error, SnapshotStreamError::Length { .. } | SnapshotStreamError::Hash { .. });
+            let is_refused = matches!(
+                error,
+                SnapshotStreamError::Length { .. } | SnapshotStreamError::Hash { .. }
+            );
             assert!(is_refused, "{length} bytes: {error}");
         }
     }
@@ -203,7 +198,11 @@ mod tests {
         let bytes = snapshot_bytes(1);
         let mut pieces = vec![Ok([Bytes::from(bytes)].into()), Err(())].into_iter();
         let options = EncoderOptions::default();
-        let error = compress_snapshot(|| pieces.next(), &Compression::None, options, io::sink()).unwrap_err();
-        assert!(matches!(error, SnapshotStreamError::Broken { .. }), "{error}");
+        let error = compress_snapshot(|| pieces.next(), &Compression::None, options, io::sink())
+            .unwrap_err();
+        assert!(
+            matches!(error, SnapshotStreamError::Broken { .. }),
+            "{error}"
+        );
     }
 }

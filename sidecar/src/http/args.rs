@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use super::{LeaderTlsFiles, HttpConfig, HttpLimits, ServerTlsFiles, SnapshotMethods};
+use super::{HttpConfig, HttpLimits, LeaderTlsFiles, ServerTlsFiles, SnapshotMethods};
 
 /// Default port of etcd-backup-restore.
 pub(super) const DEFAULT_PORT: u16 = 8080;
@@ -17,9 +17,7 @@ pub(super) const DEFAULT_PORT: u16 = 8080;
 pub enum HttpArgsError {
     /// A certificate without a key, or a key without a certificate.
     #[error("--server-cert and --server-key must be set together: {missing} is missing")]
-    IncompletePair {
-        missing: &'static str,
-    },
+    IncompletePair { missing: &'static str },
     #[error("--server-client-ca requires --server-cert and --server-key")]
     ClientCaWithoutTls,
 }
@@ -30,27 +28,27 @@ pub struct HttpArgs {
     /// Port that serves health, metrics, status and on-demand snapshots
     #[arg(long = "server-port", short = 'p', env = "MAINSTAY_SERVER_PORT",
         value_name = "PORT", default_value_t = DEFAULT_PORT)]
-    pub server_port: u16,
+    pub(crate) server_port: u16,
 
     /// Certificate chain of the server, PEM; together with --server-key enables TLS
     ///
     /// Reloaded when it changes.
     #[arg(long = "server-cert", env = "MAINSTAY_SERVER_CERT",
         value_name = "FILE", value_parser = parse_path)]
-    pub server_cert: Option<PathBuf>,
+    pub(crate) server_cert: Option<PathBuf>,
 
     /// Private key of the server, PEM
     ///
     /// Reloaded when it changes.
     #[arg(long = "server-key", env = "MAINSTAY_SERVER_KEY",
         value_name = "FILE", value_parser = parse_path)]
-    pub server_key: Option<PathBuf>,
+    pub(crate) server_key: Option<PathBuf>,
 
     /// No effect: accepted for compatibility, there is no profiler
     #[arg(long = "enable-profiling", env = "MAINSTAY_ENABLE_PROFILING", hide = true,
         value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub enable_profiling: bool,
+    pub(crate) enable_profiling: bool,
 
     /// CA bundle that verifies client certificates, PEM
     ///
@@ -58,7 +56,7 @@ pub struct HttpArgs {
     /// not, because kubelets have no client certificate. Reloaded when it changes.
     #[arg(long = "server-client-ca", env = "MAINSTAY_SERVER_CLIENT_CA",
         value_name = "FILE", value_parser = parse_path)]
-    pub server_client_ca: Option<PathBuf>,
+    pub(crate) server_client_ca: Option<PathBuf>,
 
     /// IP address to listen on [default: all addresses, IPv4 and IPv6]
     #[arg(
@@ -66,7 +64,7 @@ pub struct HttpArgs {
         env = "MAINSTAY_LISTEN_ADDRESS",
         value_name = "ADDRESS"
     )]
-    pub listen_address: Option<IpAddr>,
+    pub(crate) listen_address: Option<IpAddr>,
 
     /// Accept only POST for /snapshot/full and /snapshot/delta
     ///
@@ -74,7 +72,7 @@ pub struct HttpArgs {
     #[arg(long = "require-post", env = "MAINSTAY_REQUIRE_POST",
         value_name = "BOOL", action = ArgAction::Set, default_value_t = false,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub require_post: bool,
+    pub(crate) require_post: bool,
 }
 
 impl HttpArgs {
@@ -149,7 +147,10 @@ mod tests {
 
     fn parse_config(flags: &[&str]) -> Result<HttpConfig, HttpArgsError> {
         let flags = [&["sidecar"], flags].concat();
-        HttpCommand::try_parse_from(flags).unwrap().http.into_config()
+        HttpCommand::try_parse_from(flags)
+            .unwrap()
+            .http
+            .into_config()
     }
 
     #[test]
@@ -161,7 +162,10 @@ mod tests {
     fn without_flags_it_is_plain_http_on_the_peers_port() {
         let config = parse_config(&[]).unwrap();
         assert_eq!((config.port, config.listen_address), (8080, None));
-        assert_eq!((config.tls, config.snapshot_methods), (None, SnapshotMethods::GetOrPost));
+        assert_eq!(
+            (config.tls, config.snapshot_methods),
+            (None, SnapshotMethods::GetOrPost)
+        );
     }
 
     #[test]

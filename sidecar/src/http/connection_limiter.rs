@@ -32,14 +32,20 @@ impl ConnectionLimiter {
     pub(super) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         // A dual-stack socket reports IPv4 clients as ::ffff:a.b.c.d.
         let address = address.to_canonical();
-        let mut present = self.open_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self
+            .open_connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let current = present.get(&address).copied().unwrap_or_default();
         if current >= self.max_per_address || present.values().sum::<usize>() >= self.max_total {
             return None;
         }
         present.insert(address, current + 1);
         let crowd = Arc::clone(self);
-        Some(ConnectionPermit { limiter: crowd, address })
+        Some(ConnectionPermit {
+            limiter: crowd,
+            address,
+        })
     }
 }
 
@@ -76,7 +82,10 @@ mod tests {
         );
         let other = crowd.try_acquire(address(2));
         assert!(other.is_some());
-        assert!(crowd.try_acquire(address(3)).is_none(), "fourth connection in total");
+        assert!(
+            crowd.try_acquire(address(3)).is_none(),
+            "fourth connection in total"
+        );
     }
 
     #[test]
@@ -97,6 +106,10 @@ mod tests {
         let crowd = ConnectionLimiter::new(9, 1);
         let seat = crowd.try_acquire(address(1));
         assert!(seat.is_some());
-        assert!(crowd.try_acquire("::ffff:10.0.0.1".parse().unwrap()).is_none());
+        assert!(
+            crowd
+                .try_acquire("::ffff:10.0.0.1".parse().unwrap())
+                .is_none()
+        );
     }
 }

@@ -22,10 +22,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::connection_limiter::{ConnectionLimiter, ConnectionPermit};
-use super::routes::{self, HttpApp, Caller};
-use super::write_timeout::WriteTimeout;
+use super::routes::{self, Caller, HttpApp};
 use super::tls::ServerCertificates;
-use super::{HttpConfig, HttpLimits, HttpBackend, HttpServeError};
+use super::write_timeout::WriteTimeout;
+use super::{HttpBackend, HttpConfig, HttpLimits, HttpServeError};
 use crate::metrics::SidecarMetrics;
 
 /// Pause after a failed accept: out of file descriptors, accepting again at once would spin.
@@ -79,7 +79,9 @@ pub(super) async fn serve(
         metrics,
         shutdown: ends,
     });
-    let loops = sockets.into_iter().map(|socket| accept_connections(socket, &context));
+    let loops = sockets
+        .into_iter()
+        .map(|socket| accept_connections(socket, &context));
     futures::future::join_all(loops).await;
     let ends = &context.shutdown;
     ends.tasks.close();
@@ -94,7 +96,9 @@ pub(super) async fn serve(
     Ok(())
 }
 
-async fn load_certificates(files: super::ServerTlsFiles) -> Result<Arc<ServerCertificates>, HttpServeError> {
+async fn load_certificates(
+    files: super::ServerTlsFiles,
+) -> Result<Arc<ServerCertificates>, HttpServeError> {
     let loaded = tokio::task::spawn_blocking(|| ServerCertificates::load(files)).await;
     let loaded = loaded.expect("reading files does not panic, and this runtime is not stopping");
     let certificates = loaded.map_err(|source| HttpServeError::Tls { source })?;
@@ -125,7 +129,9 @@ fn spawn_connection(context: &Arc<ConnectionContext>, stream: TcpStream, from: S
     let tasks = context.shutdown.tasks.clone();
     tasks.spawn(async move {
         let now = context.shutdown.immediate.clone();
-        let served = now.run_until_cancelled(serve_connection(&context, stream, permit)).await;
+        let served = now
+            .run_until_cancelled(serve_connection(&context, stream, permit))
+            .await;
         if let Some(Err(error)) = served {
             debug!(error, "connection failed");
         }
@@ -133,7 +139,11 @@ fn spawn_connection(context: &Arc<ConnectionContext>, stream: TcpStream, from: S
 }
 
 /// Serves one connection. Errors are strings: they are caused by the client and only logged.
-async fn serve_connection(context: &ConnectionContext, stream: TcpStream, _permit: ConnectionPermit) -> Result<(), String> {
+async fn serve_connection(
+    context: &ConnectionContext,
+    stream: TcpStream,
+    _permit: ConnectionPermit,
+) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
     let stream = WriteTimeout::new(stream, context.limits.write_timeout);
     let Some(certificates) = &context.certificates else {
@@ -151,7 +161,11 @@ async fn serve_connection(context: &ConnectionContext, stream: TcpStream, _permi
     serve_requests(context, stream, caller).await
 }
 
-async fn serve_requests<S>(context: &ConnectionContext, stream: S, caller: Caller) -> Result<(), String>
+async fn serve_requests<S>(
+    context: &ConnectionContext,
+    stream: S,
+    caller: Caller,
+) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -60,7 +60,9 @@ impl From<SnapshotRequestError> for ErrorResponse {
             SnapshotRequestError::NotLeading { .. }
             | SnapshotRequestError::DeltasDisabled
             | SnapshotRequestError::Failed { .. }
-            | SnapshotRequestError::Aborted => Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            | SnapshotRequestError::Aborted => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ use url::Url;
 use super::error_response::ErrorResponse;
 use super::request_queue::RequestQueue;
 use super::routes::HttpApp;
-use super::{LeaderTlsFiles, HttpLimits};
+use super::{HttpLimits, LeaderTlsFiles};
 
 /// Marks a request as forwarded by another sidecar.
 pub const FORWARDED_HEADER: &str = "x-mainstay-forwarded";
@@ -40,9 +40,7 @@ pub enum LeaderError {
     #[error("etcd has no leader")]
     NoLeader,
     #[error("leader {leader} advertises no client URL")]
-    NoClientUrl {
-        leader: MemberId,
-    },
+    NoClientUrl { leader: MemberId },
     #[error("failed to look up the leader in etcd")]
     Lookup {
         source: Box<dyn StdError + Send + Sync>,
@@ -71,7 +69,11 @@ enum LeaderClientError {
 }
 
 /// Sends the request to the leader's sidecar and relays its response.
-pub(super) async fn forward_to_leader(app: &HttpApp, lane: &RequestQueue, request: Request) -> Result<Response, ErrorResponse> {
+pub(super) async fn forward_to_leader(
+    app: &HttpApp,
+    lane: &RequestQueue,
+    request: Request,
+) -> Result<Response, ErrorResponse> {
     if request.headers().contains_key(FORWARDED_HEADER) {
         return Err(ErrorResponse::unavailable_here(
             "this sidecar does not lead, and the request was already forwarded once",
@@ -99,15 +101,18 @@ pub(super) async fn forward_to_leader(app: &HttpApp, lane: &RequestQueue, reques
 async fn find_leader_sidecar(app: &HttpApp) -> Result<Url, ErrorResponse> {
     let asked = app.backend.leader_finder.find_leader_url();
     let found = timeout(app.config.limits.leader_timeout, asked).await;
-    let found = found.map_err(|_| ErrorResponse::unavailable_here("leader lookup in etcd timed out"))?;
-    let url = found.map_err(|error| ErrorResponse::unavailable_here(ErrorChain(&error).to_string()))?;
+    let found =
+        found.map_err(|_| ErrorResponse::unavailable_here("leader lookup in etcd timed out"))?;
+    let url =
+        found.map_err(|error| ErrorResponse::unavailable_here(ErrorChain(&error).to_string()))?;
     let scheme = if app.config.tls.is_some() {
         "https"
     } else {
         "http"
     };
-    sidecar_url(&url, scheme, app.port)
-        .ok_or_else(|| ErrorResponse::unavailable_here(format!("client URL {url} of the leader has no host")))
+    sidecar_url(&url, scheme, app.port).ok_or_else(|| {
+        ErrorResponse::unavailable_here(format!("client URL {url} of the leader has no host"))
+    })
 }
 
 fn sidecar_url(member: &Url, scheme: &str, port: u16) -> Option<Url> {
@@ -123,13 +128,19 @@ fn build_target_url(base: &Url, request: &Request) -> Url {
     target
 }
 
-async fn check_health(client: &Client, base: &Url, limits: &HttpLimits) -> Result<(), ErrorResponse> {
+async fn check_health(
+    client: &Client,
+    base: &Url,
+    limits: &HttpLimits,
+) -> Result<(), ErrorResponse> {
     let mut url = base.clone();
     url.set_path("/healthz");
     let asked = client.get(url).timeout(limits.leader_timeout).send().await;
     match asked {
         Ok(response) if response.status() == StatusCode::OK => Ok(()),
-        Ok(_) => Err(ErrorResponse::unavailable_here("the leader's sidecar is not healthy")),
+        Ok(_) => Err(ErrorResponse::unavailable_here(
+            "the leader's sidecar is not healthy",
+        )),
         Err(error) => {
             warn!(error = %ErrorChain(&error), "health check of the leader's sidecar failed");
             Err(ErrorResponse::unavailable_here(
@@ -153,9 +164,16 @@ fn to_gateway_error(error: &reqwest::Error) -> ErrorResponse {
 }
 
 /// Relays a response of at most `max_total` bytes.
-async fn relay_response(mut received: reqwest::Response, max_total: usize) -> Result<Response, ErrorResponse> {
+async fn relay_response(
+    mut received: reqwest::Response,
+    max_total: usize,
+) -> Result<Response, ErrorResponse> {
     let mut body = Vec::new();
-    while let Some(piece) = received.chunk().await.map_err(|error| to_gateway_error(&error))? {
+    while let Some(piece) = received
+        .chunk()
+        .await
+        .map_err(|error| to_gateway_error(&error))?
+    {
         if body.len() + piece.len() > max_total {
             let text = "response of the leader's sidecar is too large";
             return Err(ErrorResponse::new(StatusCode::BAD_GATEWAY, text));
@@ -190,7 +208,8 @@ async fn build_client(app: &HttpApp) -> Result<Client, LeaderClientError> {
             pem.push(b'\n');
             pem.extend(read_file(key).await?);
             let identity = Identity::from_pem(&pem);
-            builder = builder.identity(identity.map_err(|source| to_pem_error(certificate, source))?);
+            builder =
+                builder.identity(identity.map_err(|source| to_pem_error(certificate, source))?);
         }
     }
     builder

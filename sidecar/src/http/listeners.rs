@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::connections;
-use super::{HttpConfig, HttpBackend, HttpServeError};
+use super::{HttpBackend, HttpConfig, HttpServeError};
 
 /// Bound sockets that are not served yet.
 #[derive(Debug)]
@@ -51,7 +51,9 @@ async fn bind_all(port: u16) -> Result<Vec<TcpListener>, HttpServeError> {
     let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let first = match TcpListener::bind(address).await {
         Ok(socket) => socket,
-        Err(error) if is_ipv6_unavailable(&error) => return Ok(vec![bind_address(v4(port)).await?]),
+        Err(error) if is_ipv6_unavailable(&error) => {
+            return Ok(vec![bind_address(v4(port)).await?]);
+        }
         Err(source) => return Err(HttpServeError::Bind { address, source }),
     };
     let port = first.local_addr().map_or(port, |address| address.port());

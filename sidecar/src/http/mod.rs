@@ -17,19 +17,19 @@
 //! **Client certificates**: with `--server-client-ca`, `/snapshot/*` and `/status` require a client certificate of that
 //! CA (else 403). `/healthz`, `/readyz` and `/metrics` do not: kubelets have no client certificate.
 
-mod error_response;
 mod args;
-mod connections;
 mod connection_limiter;
+mod connections;
+mod error_response;
 mod forwarding;
 mod health;
-mod request_queue;
 mod listeners;
 mod model;
+mod request_queue;
 mod routes;
 mod snapshots;
-mod write_timeout;
 mod tls;
+mod write_timeout;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -39,14 +39,14 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::snapshotter::Snapshotter;
 use crate::metrics::SidecarMetrics;
+use crate::snapshotter::Snapshotter;
 use crate::state::StateReceiver;
 
-pub use args::{HttpArgs, HttpArgsError};
+pub(crate) use args::HttpArgs;
 pub use forwarding::{FORWARDED_HEADER, FindLeader, LeaderError};
 pub use listeners::Listeners;
-pub use tls::TlsError;
+pub(crate) use tls::TlsError;
 
 /// Configuration of the HTTP server.
 #[derive(Clone, Debug)]
@@ -177,14 +177,12 @@ pub enum HttpServeError {
         source: io::Error,
     },
     #[error("failed to load the certificates of the HTTP server")]
-    Tls {
-        source: TlsError,
-    },
+    Tls { source: TlsError },
 }
 
 /// Listens and serves until `cancel`, then gives requests in flight `drain_timeout` to finish.
 #[expect(clippy::too_many_arguments, reason = "each is one part of the sidecar")]
-pub async fn serve(
+pub(crate) async fn serve(
     config: HttpConfig,
     view: StateReceiver,
     snapshots: Arc<dyn Snapshotter>,

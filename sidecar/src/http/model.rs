@@ -10,7 +10,7 @@ use mainstay_archive::layout::LayoutVersion;
 use mainstay_archive::name::{SnapshotKind, SnapshotName};
 use serde::Serialize;
 
-use crate::state::{MemberStatus, SidecarRole, SidecarState, StoredSnapshot, BackupFailure};
+use crate::state::{BackupFailure, MemberStatus, SidecarRole, SidecarState, StoredSnapshot};
 
 /// Go's JSON form of a zero time.
 const GO_ZERO_TIME: &str = "0001-01-01T00:00:00Z";
@@ -238,7 +238,11 @@ impl From<MemberStatus> for MemberInfo {
 
 impl From<BackupFailure> for FailureInfo {
     fn from(trouble: BackupFailure) -> Self {
-        let BackupFailure { class, message: text, since } = trouble;
+        let BackupFailure {
+            class,
+            message: text,
+            since,
+        } = trouble;
         Self { class, text, since }
     }
 }
@@ -322,7 +326,11 @@ mod tests {
             captured_at: Some(at(100)),
             ..SidecarState::default()
         };
-        assert_eq!(CaptureLag::new(&state, at(130)), None, "no status of etcd yet");
+        assert_eq!(
+            CaptureLag::new(&state, at(130)),
+            None,
+            "no status of etcd yet"
+        );
         let observed = |revision| MemberStatus {
             revision: Revision(revision),
             observed_at: at(129),

@@ -14,10 +14,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::error_response::ErrorResponse;
 use super::connections::ServerShutdown;
+use super::error_response::ErrorResponse;
 use super::request_queue::RequestQueue;
-use super::{HttpConfig, HttpBackend, SnapshotMethods, health, snapshots};
+use super::{HttpBackend, HttpConfig, SnapshotMethods, health, snapshots};
 use crate::metrics::{OTHER_ROUTE, ROUTES};
 
 /// Identity of the client of a request.
@@ -60,7 +60,12 @@ impl std::ops::Deref for HttpApp {
 }
 
 impl HttpApp {
-    pub(super) fn new(config: HttpConfig, port: u16, parts: HttpBackend, ends: ServerShutdown) -> Self {
+    pub(super) fn new(
+        config: HttpConfig,
+        port: u16,
+        parts: HttpBackend,
+        ends: ServerShutdown,
+    ) -> Self {
         let lane = || RequestQueue::new(config.limits.max_waiting);
         let queues = RequestQueues {
             full: lane(),

@@ -12,10 +12,10 @@ use tracing::info;
 
 use super::error_response::ErrorResponse;
 use super::forwarding;
-use super::request_queue::RequestQueue;
 use super::model::{LatestResponse, SnapshotResponse};
+use super::request_queue::RequestQueue;
 use super::routes::HttpApp;
-use crate::snapshotter::{SnapshotRequestError, Finality};
+use crate::snapshotter::{Finality, SnapshotRequestError};
 use crate::state::{SidecarRole, StoredSnapshot};
 
 /// Query parameters: `?final=…`
@@ -50,7 +50,9 @@ fn choose_target(app: &HttpApp) -> Result<RequestTarget, ErrorResponse> {
     match state.role {
         _ if !state.has_store => Err(SnapshotRequestError::NoStore.into()),
         SidecarRole::Leader => Ok(RequestTarget::Local),
-        SidecarRole::Unknown | SidecarRole::Learner | SidecarRole::Follower => Ok(RequestTarget::Leader),
+        SidecarRole::Unknown | SidecarRole::Learner | SidecarRole::Follower => {
+            Ok(RequestTarget::Leader)
+        }
     }
 }
 
@@ -76,7 +78,10 @@ pub(super) async fn take_full(
 }
 
 /// `/snapshot/delta`: uploads the captured events; `null` if there are none.
-pub(super) async fn take_delta(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
+pub(super) async fn take_delta(
+    State(app): State<HttpApp>,
+    request: Request,
+) -> Result<Response, ErrorResponse> {
     if let RequestTarget::Leader = choose_target(&app)? {
         return forwarding::forward_to_leader(&app, &app.queues.delta, request).await;
     }
@@ -88,7 +93,10 @@ pub(super) async fn take_delta(State(app): State<HttpApp>, request: Request) -> 
 }
 
 /// `/snapshot/latest`: lists the store.
-pub(super) async fn list_latest(State(app): State<HttpApp>, request: Request) -> Result<Response, ErrorResponse> {
+pub(super) async fn list_latest(
+    State(app): State<HttpApp>,
+    request: Request,
+) -> Result<Response, ErrorResponse> {
     if let RequestTarget::Leader = choose_target(&app)? {
         return forwarding::forward_to_leader(&app, &app.queues.list, request).await;
     }

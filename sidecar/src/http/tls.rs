@@ -30,14 +30,9 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 #[non_exhaustive]
 pub enum TlsError {
     #[error("failed to read {}", path.display())]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error("{} is larger than {MAX_FILE_BYTES} bytes", path.display())]
-    TooLarge {
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     #[error("{} contains no valid PEM {what}", path.display())]
     Pem {
         path: PathBuf,
@@ -46,9 +41,7 @@ pub enum TlsError {
         source: pem::Error,
     },
     #[error("{} contains no certificate", path.display())]
-    NoCertificate {
-        path: PathBuf,
-    },
+    NoCertificate { path: PathBuf },
     #[error("certificate {} does not match key {}", certificate.display(), key.display())]
     Pair {
         certificate: PathBuf,
@@ -66,9 +59,7 @@ pub enum TlsError {
         source: VerifierBuilderError,
     },
     #[error("no supported TLS version")]
-    Versions {
-        source: rustls::Error,
-    },
+    Versions { source: rustls::Error },
 }
 
 /// Metadata of a file; every way of replacing the file changes it, including the symlink swap of a Secret volume.
@@ -111,7 +102,10 @@ impl ServerCertificates {
             checked_at: Instant::now(),
         };
         let held = Mutex::new(held);
-        Ok(Self { files, loaded: held })
+        Ok(Self {
+            files,
+            loaded: held,
+        })
     }
 
     /// Configuration for a new connection; checks the files first if a check is due.

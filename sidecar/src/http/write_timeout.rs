@@ -38,7 +38,9 @@ impl<S> WriteTimeout<S> {
             return result;
         }
         let patience = self.timeout;
-        let clock = self.deadline.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let clock = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(sleep(patience)));
         match clock.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -106,7 +108,9 @@ mod tests {
     async fn an_answer_nobody_reads_ends_the_connection() {
         let (near, _far) = duplex(4);
         let started = Instant::now();
-        let error = WriteTimeout::new(near, WRITE_TIMEOUT).write_all(b"too long").await;
+        let error = WriteTimeout::new(near, WRITE_TIMEOUT)
+            .write_all(b"too long")
+            .await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed().as_secs(), 30);
     }
@@ -123,7 +127,9 @@ mod tests {
             }
         });
         let started = Instant::now();
-        let error = WriteTimeout::new(near, WRITE_TIMEOUT).write_all(&[0; 1000]).await;
+        let error = WriteTimeout::new(near, WRITE_TIMEOUT)
+            .write_all(&[0; 1000])
+            .await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed().as_secs(), 30);
         timeout(Duration::from_mins(10), slow_reader)

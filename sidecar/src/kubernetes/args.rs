@@ -18,18 +18,18 @@ pub struct KubernetesArgs {
     #[arg(long, env = "MAINSTAY_ENABLE_MEMBER_LEASE_RENEWAL", value_name = "BOOL",
         action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
-    pub enable_member_lease_renewal: bool,
+    pub(crate) enable_member_lease_renewal: bool,
 
     /// Record the revisions of the latest snapshots in Leases
     #[arg(long, env = "MAINSTAY_ENABLE_SNAPSHOT_LEASE_RENEWAL", value_name = "BOOL",
         action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false)]
-    pub enable_snapshot_lease_renewal: bool,
+    pub(crate) enable_snapshot_lease_renewal: bool,
 
     /// Renewal interval of the member Lease, at least 1s
     #[arg(long, env = "MAINSTAY_K8S_HEARTBEAT_DURATION", value_name = "DURATION",
         default_value = "30s", value_parser = parse_heartbeat)]
-    pub k8s_heartbeat_duration: Duration,
+    pub(crate) k8s_heartbeat_duration: Duration,
 
     /// Name of the Lease that records the latest full snapshot
     #[arg(
@@ -38,7 +38,7 @@ pub struct KubernetesArgs {
         value_name = "NAME",
         default_value = "full-snapshot-revisions"
     )]
-    pub full_snapshot_lease_name: String,
+    pub(crate) full_snapshot_lease_name: String,
 
     /// Name of the Lease that records the latest delta snapshots
     #[arg(
@@ -47,25 +47,25 @@ pub struct KubernetesArgs {
         value_name = "NAME",
         default_value = "delta-snapshot-revisions"
     )]
-    pub delta_snapshot_lease_name: String,
+    pub(crate) delta_snapshot_lease_name: String,
 
     /// Name of the coordination ConfigMap of this etcd
     ///
     /// Garbage collection keeps the snapshots that are pinned in it. Without it no snapshot is pinned.
     #[arg(long, env = "MAINSTAY_COORDINATION_NAME", value_name = "NAME")]
-    pub coordination_name: Option<String>,
+    pub(crate) coordination_name: Option<String>,
 
     /// Name of this pod; the member Lease is named after it
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
-    pub pod_name: Option<String>,
+    pub(crate) pod_name: Option<String>,
 
     /// Namespace of this pod, its Leases and the coordination ConfigMap
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
-    pub pod_namespace: Option<String>,
+    pub(crate) pod_namespace: Option<String>,
 
     /// Kubeconfig to use instead of the pod's service account
     #[arg(long, env = "MAINSTAY_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
 }
 
 /// Flags that are invalid in combination.
@@ -83,18 +83,21 @@ pub enum KubernetesArgsError {
 /// Validated configuration.
 #[derive(Clone, Debug)]
 pub struct KubernetesSettings {
-    pub access: KubeAccess,
+    pub(crate) access: KubeAccess,
     /// Namespace of the Leases and of the ConfigMap.
-    pub namespace: String,
-    pub leases: LeaseConfig,
+    pub(crate) namespace: String,
+    pub(crate) leases: LeaseConfig,
     /// Name of the coordination ConfigMap.
-    pub coordination: Option<String>,
+    pub(crate) coordination: Option<String>,
 }
 
 impl KubernetesArgs {
     /// Validates the flags; `None` if none of them needs Kubernetes. The member Lease is named like the member: the pod's
     /// name, after the prefix of etcd's configuration file if there is one.
-    pub fn into_settings(self, member_prefix: Option<&str>) -> Result<Option<KubernetesSettings>, KubernetesArgsError> {
+    pub fn into_settings(
+        self,
+        member_prefix: Option<&str>,
+    ) -> Result<Option<KubernetesSettings>, KubernetesArgsError> {
         let Self {
             enable_member_lease_renewal,
             enable_snapshot_lease_renewal,
@@ -121,9 +124,10 @@ impl KubernetesArgs {
         let member = match (enable_member_lease_renewal, member_prefix) {
             (false, _) => None,
             (true, None) => Some(require_value(pod_name, flag, "POD_NAME")?),
-            (true, Some(prefix)) => {
-                Some(format!("{prefix}-{}", require_value(pod_name, flag, "POD_NAME")?))
-            }
+            (true, Some(prefix)) => Some(format!(
+                "{prefix}-{}",
+                require_value(pod_name, flag, "POD_NAME")?
+            )),
         };
         let leases = LeaseConfig {
             member,

@@ -42,9 +42,7 @@ impl std::fmt::Debug for KubeAccess {
 pub enum KubeConnectError {
     /// The pod has no service account, or it is not mounted yet.
     #[error("failed to read the pod's service account")]
-    InCluster {
-        source: InClusterError,
-    },
+    InCluster { source: InClusterError },
     #[error("failed to read kubeconfig {}", path.display())]
     Kubeconfig {
         path: PathBuf,
@@ -57,9 +55,7 @@ pub enum KubeConnectError {
     },
     /// The process is stopping.
     #[error("reading the Kubernetes configuration was cancelled")]
-    Stopping {
-        source: JoinError,
-    },
+    Stopping { source: JoinError },
 }
 
 /// Shared connection to the API server.
@@ -89,7 +85,7 @@ impl KubeConnection {
 
     /// The client. Credentials are read on the first call, and again after a failed one: the service account may be
     /// mounted late.
-    pub async fn client(&self) -> Result<Client, KubeConnectError> {
+    pub(crate) async fn client(&self) -> Result<Client, KubeConnectError> {
         let mut cached = self.client.lock().await;
         if let Some(OpaqueClient(client)) = cached.as_ref() {
             return Ok(client.clone());

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::KubeConnection;
-use super::renewer::LeaseRenewer;
 use super::lease::LeaseKind;
+use super::renewer::LeaseRenewer;
 use crate::state::StateReceiver;
 
 /// Interval at which the snapshot Leases, which are written only on change, are checked: a user may have recreated one.
@@ -82,7 +82,12 @@ impl Heartbeat {
     }
 
     /// Renews the Leases until cancelled, or until the state has no writer.
-    pub async fn run(self, view: StateReceiver, peer_tls: PeerTlsReceiver, cancel: CancellationToken) {
+    pub async fn run(
+        self,
+        view: StateReceiver,
+        peer_tls: PeerTlsReceiver,
+        cancel: CancellationToken,
+    ) {
         let loops = self
             .renewers
             .into_iter()

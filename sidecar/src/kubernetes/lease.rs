@@ -20,19 +20,6 @@ pub enum LeaseKind {
     DeltaSnapshot,
 }
 
-impl LeaseKind {
-    pub const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
-
-    /// Name for logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Member => "member",
-            Self::FullSnapshot => "full_snapshot",
-            Self::DeltaSnapshot => "delta_snapshot",
-        }
-    }
-}
-
 /// Desired content of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DesiredLease {
@@ -57,7 +44,11 @@ pub(super) enum DesiredLease {
 }
 
 /// Desired content by the state; `None` while unknown.
-pub(super) fn desired_lease(kind: LeaseKind, state: &SidecarState, peer_tls: Option<bool>) -> Option<DesiredLease> {
+pub(super) fn desired_lease(
+    kind: LeaseKind,
+    state: &SidecarState,
+    peer_tls: Option<bool>,
+) -> Option<DesiredLease> {
     match kind {
         LeaseKind::Member => {
             let identity = holder_identity(state.role, state.member_status.as_ref()?)?;
@@ -94,7 +85,10 @@ fn holder_identity(standing: SidecarRole, member_status: &MemberStatus) -> Optio
         SidecarRole::Leader => "Leader",
         SidecarRole::Follower | SidecarRole::Learner => "Member",
     };
-    Some(format!("{}:{}:{role}", member_status.member, member_status.cluster))
+    Some(format!(
+        "{}:{}:{role}",
+        member_status.member, member_status.cluster
+    ))
 }
 
 /// Merge patch to the desired content; `None` if the Lease has it already, or a newer revision.
@@ -108,7 +102,10 @@ pub(super) fn build_patch(found: &Lease, desired: &DesiredLease, now: Timestamp)
                 metadata["annotations"] = json!({ PEER_TLS: peer_tls.to_string() });
             }
         }
-        DesiredLease::Full { revision, created_at: created } => {
+        DesiredLease::Full {
+            revision,
+            created_at: created,
+        } => {
             let is_new = match held_revision(found) {
                 Some(held) if held > *revision => false,
                 Some(held) if held == *revision => renew_time(found).is_none_or(|at| at < *created),

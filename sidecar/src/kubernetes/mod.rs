@@ -15,15 +15,15 @@
 //!
 //! Leases are not used for leader election: etcd alone decides who leads.
 
-pub mod args;
+pub(crate) mod args;
 mod connection;
 mod heartbeat;
-mod renewer;
-pub mod lease;
+pub(crate) mod lease;
 mod pins;
+mod renewer;
 
-pub use args::{KubernetesArgs, KubernetesSettings};
+pub(crate) use args::{KubernetesArgs, KubernetesSettings};
 pub use connection::{KubeAccess, KubeConnectError, KubeConnection};
-pub use heartbeat::{NewestFullSender, Heartbeat, LeaseMetrics, LeaseConfig, PeerTlsReceiver};
+pub use heartbeat::{Heartbeat, LeaseConfig, LeaseMetrics, NewestFullSender, PeerTlsReceiver};
 pub use lease::LeaseKind;
 pub use pins::{PinReadError, PinReader};

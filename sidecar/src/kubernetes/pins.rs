@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mainstay_coordination::{ConfigMapBacking, CoordinationError, Coordinator, ActivePins};
+use mainstay_coordination::{ActivePins, ConfigMapBacking, CoordinationError, Coordinator};
 use tokio::sync::OnceCell;
 
 use super::connection::{KubeConnectError, KubeConnection};
@@ -13,17 +13,9 @@ use super::connection::{KubeConnectError, KubeConnection};
 #[non_exhaustive]
 pub enum PinReadError {
     #[error("failed to connect to Kubernetes")]
-    Connect {
-        source: KubeConnectError,
-    },
+    Connect { source: KubeConnectError },
     #[error("failed to read pins")]
-    Read {
-        source: CoordinationError,
-    },
-    #[error("failed to remove expired pins")]
-    Sweep {
-        source: CoordinationError,
-    },
+    Read { source: CoordinationError },
 }
 
 /// Reads the pins of one etcd. Reuse one instance: it detects expired pins by how long it has itself observed them
@@ -48,7 +40,7 @@ impl PinReader {
     }
 
     /// Current pins.
-    pub async fn read_pinned(&self) -> Result<ActivePins, PinReadError> {
+    pub(crate) async fn read_pinned(&self) -> Result<ActivePins, PinReadError> {
         let coordinator = self.coordinator().await?;
         coordinator
             .list_active_pins()
@@ -62,15 +54,6 @@ impl PinReader {
         listing: impl IntoIterator<Item = &'a str> + Send,
     ) -> Result<BTreeSet<String>, PinReadError> {
         Ok(self.read_pinned().await?.filter_pinned(listing))
-    }
-
-    /// Removes the pins of readers that stopped renewing them; returns their names.
-    pub async fn sweep(&self) -> Result<Vec<String>, PinReadError> {
-        let coordinator = self.coordinator().await?;
-        coordinator
-            .remove_expired_pins()
-            .await
-            .map_err(|source| PinReadError::Sweep { source })
     }
 
     async fn coordinator(&self) -> Result<&Arc<Coordinator>, PinReadError> {

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::connection::{KubeConnectError, KubeConnection};
-use super::heartbeat::{NewestFullSender, LeaseMetrics, PeerTlsReceiver};
-use super::lease::{LeaseKind, DesiredLease, build_patch, held_revision, desired_lease};
+use super::heartbeat::{LeaseMetrics, NewestFullSender, PeerTlsReceiver};
+use super::lease::{DesiredLease, LeaseKind, build_patch, desired_lease, held_revision};
 use crate::state::StateReceiver;
 
 /// Timeout of one update, with all its requests.
@@ -90,8 +90,7 @@ impl RenewalState {
             Some((reported, at)) if reported == desired => *at + every,
             _ => Instant::now(),
         };
-        self.retry_at
-            .map_or(due, |not_before| due.max(not_before))
+        self.retry_at.map_or(due, |not_before| due.max(not_before))
     }
 }
 
@@ -155,7 +154,8 @@ impl LeaseRenewer {
                 self.metrics.record_lease_update(self.kind, false);
                 progress.cached = None;
                 self.log_failure(&error, progress.failures);
-                progress.retry_at = Some(Instant::now() + retry_delay(progress.failures, self.interval));
+                progress.retry_at =
+                    Some(Instant::now() + retry_delay(progress.failures, self.interval));
                 progress.failures = progress.failures.saturating_add(1);
             }
         }
@@ -181,7 +181,11 @@ impl LeaseRenewer {
     }
 
     /// Writes the desired content; returns whether a write was needed.
-    async fn write_lease(&self, desired: &DesiredLease, cached: &mut Option<Lease>) -> Result<bool, LeaseError> {
+    async fn write_lease(
+        &self,
+        desired: &DesiredLease,
+        cached: &mut Option<Lease>,
+    ) -> Result<bool, LeaseError> {
         let client = self.connection.client().await;
         let client = client.map_err(|source| LeaseError::Connect { source })?;
         let api = Api::<Lease>::namespaced(client, &self.namespace);

@@ -4,7 +4,7 @@ use etcd_client::{AlarmAction, AlarmType};
 use mainstay_ids::MemberId;
 use serde::Serialize;
 
-use super::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout};
+use super::{CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, connect_with_timeout};
 
 /// Kind of an etcd alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -18,10 +18,10 @@ pub enum ClusterAlarmKind {
 }
 
 impl ClusterAlarmKind {
-    pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
+    pub(crate) const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
 
     /// etcd's name, also the metric label.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NoSpace => "NOSPACE",
             Self::Corrupt => "CORRUPT",

@@ -8,7 +8,10 @@ use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{REQUEST_TIMEOUT, CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, call_with_timeout, connect_with_timeout, elapsed_since};
+use super::{
+    CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, REQUEST_TIMEOUT, call_with_timeout,
+    connect_with_timeout, elapsed_since,
+};
 
 /// Timeout of a promotion, a configuration change that needs the quorum.
 const PROMOTION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -10,10 +10,10 @@
 //! Every call has its own deadline. Backups do not depend on this module, and its failures do not stop them.
 
 pub mod alarms;
-pub mod previous_data;
 pub mod defragment;
 pub mod learner;
 pub mod peer_url;
+pub(crate) mod previous_data;
 
 use std::future::Future;
 use std::time::Duration;
@@ -53,10 +53,7 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] EtcdConnectError),
     #[error("{call}: no answer within {limit:?}")]
-    Timeout {
-        call: &'static str,
-        limit: Duration,
-    },
+    Timeout { call: &'static str, limit: Duration },
     /// etcd refused, or the connection failed.
     #[error("{call}")]
     RequestFailed {
@@ -64,9 +61,7 @@ pub enum CallError {
         source: etcd_client::Error,
     },
     #[error("{call}: response without header")]
-    NoHeader {
-        call: &'static str,
-    },
+    NoHeader { call: &'static str },
 }
 
 impl CallError {
@@ -92,7 +87,12 @@ pub enum MaintenanceOutcome {
 /// Metrics of maintenance.
 pub trait MaintenanceMetrics: Send + Sync + 'static {
     /// Records an attempted defragmentation. There are as many endpoints as members.
-    fn record_defragmentation(&self, endpoint: &str, outcome: MaintenanceOutcome, duration: Duration);
+    fn record_defragmentation(
+        &self,
+        endpoint: &str,
+        outcome: MaintenanceOutcome,
+        duration: Duration,
+    );
 
     /// Records an attempted promotion of the own member.
     fn record_promotion(&self, outcome: MaintenanceOutcome, duration: Duration);
@@ -134,7 +134,13 @@ async fn connect_with_timeout(
 async fn read_linearizably(client: &Client) -> Result<(), CallError> {
     let mut kv: KvClient = client.kv_client();
     let options = GetOptions::new().with_count_only();
-    match call_with_timeout("linearizable read", REQUEST_TIMEOUT, kv.get("\0", Some(options))).await {
+    match call_with_timeout(
+        "linearizable read",
+        REQUEST_TIMEOUT,
+        kv.get("\0", Some(options)),
+    )
+    .await
+    {
         Ok(_) => Ok(()),
         // etcd checks permissions after the quorum has confirmed the read.
         Err(CallError::RequestFailed {

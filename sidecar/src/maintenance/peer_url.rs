@@ -9,7 +9,7 @@ use std::time::Duration;
 use mainstay_ids::MemberId;
 use tracing::info;
 
-use super::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout};
+use super::{CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, connect_with_timeout};
 
 /// Timeout of the update, which needs the quorum.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -17,7 +17,7 @@ const CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Deletes expired previous data directories.
 #[derive(Clone, Debug)]
-pub struct PreviousDataCleaner {
+pub(crate) struct PreviousDataCleaner {
     data_dir: PathBuf,
     /// Retention of previous data directories; `None` keeps them for ever.
     retention: Option<Duration>,
@@ -27,7 +27,7 @@ pub struct PreviousDataCleaner {
 
 impl PreviousDataCleaner {
     /// Keeps previous directories of `data_dir` for this long; for ever if zero.
-    pub fn new(data_dir: PathBuf, keep: Duration) -> Self {
+    pub(crate) fn new(data_dir: PathBuf, keep: Duration) -> Self {
         Self {
             data_dir,
             retention: Some(keep).filter(|keep| !keep.is_zero()),
@@ -36,7 +36,7 @@ impl PreviousDataCleaner {
     }
 
     /// Deletes expired directories if a check is due. Call only while the member serves.
-    pub async fn clean_up(&mut self) {
+    pub(crate) async fn clean_up(&mut self) {
         let since = *self.last_check.get_or_insert_with(Instant::now);
         let is_due = since.elapsed() >= CHECK_INTERVAL;
         let Some(keep) = self.retention.filter(|_| is_due) else {
@@ -57,16 +57,26 @@ fn remove_expired(data_dir: &std::path::Path, keep: Duration, now: Timestamp) {
         warn!(%error, "failed to list previous data directories");
         Vec::new()
     });
-    for PreviousDataDir { path, replaced_at: since } in select_expired(found, keep, now) {
+    for PreviousDataDir {
+        path,
+        replaced_at: since,
+    } in select_expired(found, keep, now)
+    {
         match std::fs::remove_dir_all(&path) {
             Ok(()) => info!(path = %path.display(), %since, "previous data directory deleted"),
-            Err(error) => warn!(path = %path.display(), %error, "failed to delete previous data directory"),
+            Err(error) => {
+                warn!(path = %path.display(), %error, "failed to delete previous data directory")
+            }
         }
     }
 }
 
 /// Returns the directories older than `keep`. One with a time in the future is kept: the clock was wrong.
-fn select_expired(found: Vec<PreviousDataDir>, keep: Duration, now: Timestamp) -> Vec<PreviousDataDir> {
+fn select_expired(
+    found: Vec<PreviousDataDir>,
+    keep: Duration,
+    now: Timestamp,
+) -> Vec<PreviousDataDir> {
     let is_expired = |one: &PreviousDataDir| {
         let age = Duration::try_from(now.duration_since(one.replaced_at));
         age.is_ok_and(|age| age >= keep)

@@ -3,8 +3,8 @@
 
 use prometheus::{HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Result};
 
-use super::labels::{self, GarbageLabel, single_labels, pair_with_outcome};
-use super::registrar::{Registrar, MetricDesc};
+use super::labels::{self, GarbageLabel, pair_with_outcome, single_labels};
+use super::registrar::{MetricDesc, Registrar};
 
 const GARBAGE_COLLECTED: MetricDesc = (
     "etcdbr_snapshot_gc_total",
@@ -89,7 +89,11 @@ impl EtcdbrSeries {
             )?,
             latest_deltas: register.gauge(LATEST_DELTAS)?,
             latest_delta_revisions: register.gauge(LATEST_DELTA_REVISIONS)?,
-            failures: register.counters(FAILURES, ["error"], &single_labels(labels::FAILURE_CLASSES))?,
+            failures: register.counters(
+                FAILURES,
+                ["error"],
+                &single_labels(labels::FAILURE_CLASSES),
+            )?,
             cluster_size: register.gauge(CLUSTER_SIZE)?,
             is_learner: register.gauge(IS_LEARNER)?,
             promotion_seconds: register.histograms(PROMOTION, ["succeeded"], &outcomes)?,

@@ -23,7 +23,7 @@ pub(super) fn outcome_label(succeeded: bool) -> &'static str {
 
 /// Cause of a gap in the captured revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GapCause {
+pub(crate) enum GapCause {
     /// etcd compacted the revisions before they were captured.
     Compacted,
     /// The watch skipped the revisions.
@@ -35,7 +35,7 @@ pub enum GapCause {
 }
 
 impl GapCause {
-    pub const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 4] = [
         Self::Compacted,
         Self::Lost,
         Self::StoreAhead,
@@ -43,7 +43,7 @@ impl GapCause {
     ];
 
     /// Label value.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Compacted => "compacted",
             Self::Lost => "lost",
@@ -55,7 +55,7 @@ impl GapCause {
 
 /// A Kubernetes Lease that the sidecar renews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LeaseLabel {
+pub(crate) enum LeaseLabel {
     /// Heartbeat of the member.
     Member,
     /// Revision of the latest full snapshot.
@@ -65,10 +65,10 @@ pub enum LeaseLabel {
 }
 
 impl LeaseLabel {
-    pub const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
+    pub(crate) const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
 
     /// Label value.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",
             Self::FullSnapshot => "full-snapshot",
@@ -79,7 +79,7 @@ impl LeaseLabel {
 
 /// Kind of object that garbage collection deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GarbageLabel {
+pub(crate) enum GarbageLabel {
     Full,
     Delta,
     /// A part that an interrupted upload left behind.
@@ -87,10 +87,10 @@ pub enum GarbageLabel {
 }
 
 impl GarbageLabel {
-    pub const ALL: [Self; 3] = [Self::Full, Self::Delta, Self::Chunk];
+    pub(crate) const ALL: [Self; 3] = [Self::Full, Self::Delta, Self::Chunk];
 
     /// Label value.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Full => kind_label(SnapshotKind::Full),
             Self::Delta => kind_label(SnapshotKind::Delta),
@@ -119,7 +119,7 @@ const STORE_CLASSES: [ErrorClass; 6] = [
 
 /// Classes of [`crate::state::BackupFailure`]. A class that is missing here is counted as well; its series just does not
 /// start at zero.
-pub const FAILURE_CLASSES: [&str; 9] = [
+pub(crate) const FAILURE_CLASSES: [&str; 9] = [
     "etcd",
     "fenced",
     "foreign-history",
@@ -132,10 +132,10 @@ pub const FAILURE_CLASSES: [&str; 9] = [
 ];
 
 /// Alarms of etcd.
-pub const ALARM_KINDS: [&str; 2] = ["CORRUPT", "NOSPACE"];
+pub(crate) const ALARM_KINDS: [&str; 2] = ["CORRUPT", "NOSPACE"];
 
 /// Paths of the HTTP server; all others are counted as `other`.
-pub const ROUTES: [&str; 8] = [
+pub(crate) const ROUTES: [&str; 8] = [
     "/healthz",
     "/metrics",
     "/readyz",
@@ -147,7 +147,7 @@ pub const ROUTES: [&str; 8] = [
 ];
 
 /// Label of unknown paths.
-pub const OTHER_ROUTE: &str = "other";
+pub(crate) const OTHER_ROUTE: &str = "other";
 
 /// Status classes of responses.
 pub(super) const STATUS_CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];

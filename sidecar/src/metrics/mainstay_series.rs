@@ -2,10 +2,13 @@
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Result};
 
-use super::labels::{self, GapCause, LeaseLabel, single_labels, pair_labels, pair_with_outcome};
-use super::registrar::{Registrar, MetricDesc};
+use super::labels::{self, GapCause, LeaseLabel, pair_labels, pair_with_outcome, single_labels};
+use super::registrar::{MetricDesc, Registrar};
 
-const BUILD: MetricDesc = ("mainstay_build_info", "Always 1; the label holds the version.");
+const BUILD: MetricDesc = (
+    "mainstay_build_info",
+    "Always 1; the label holds the version.",
+);
 const ROLE: MetricDesc = (
     "mainstay_role",
     "1 for the current role of this sidecar, 0 for the other roles.",

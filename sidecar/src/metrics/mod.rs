@@ -10,12 +10,12 @@
 //! every label set exists at zero from the start. A test generates the table in `docs/metrics.md` from the registry and
 //! compares the two.
 
-mod snapshot_ages;
+mod etcdbr_series;
 mod labels;
 mod mainstay_series;
-mod etcdbr_series;
 mod registrar;
 mod scraped;
+mod snapshot_ages;
 
 #[cfg(test)]
 mod tests;
@@ -29,16 +29,16 @@ use mainstay_store::ErrorClass;
 use prometheus::{Registry, TextEncoder};
 
 use crate::state::{SidecarRole, StoredSnapshot};
-use snapshot_ages::SnapshotAges;
-use mainstay_series::MainstaySeries;
 use etcdbr_series::EtcdbrSeries;
-use registrar::{Registrar, MetricDesc};
+use mainstay_series::MainstaySeries;
+use registrar::{MetricDesc, Registrar};
 use scraped::ScrapedMetric;
+use snapshot_ages::SnapshotAges;
 
-pub use labels::{ALARM_KINDS, GarbageLabel, FAILURE_CLASSES, GapCause, LeaseLabel, OTHER_ROUTE, ROUTES};
+pub(crate) use labels::{GapCause, GarbageLabel, LeaseLabel, OTHER_ROUTE, ROUTES};
 
 /// Media type of the output of [`Metrics::render`].
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 const SNAPSHOT_AGE: MetricDesc = (
     "mainstay_snapshot_age_seconds",
@@ -60,7 +60,10 @@ impl SidecarMetrics {
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let register = Registrar(&registry);
-        let (peer, own) = (EtcdbrSeries::new(&register)?, MainstaySeries::new(&register)?);
+        let (peer, own) = (
+            EtcdbrSeries::new(&register)?,
+            MainstaySeries::new(&register)?,
+        );
         let duty = Arc::new(Mutex::new(SnapshotAges::new(Timestamp::now())));
         let shared = Arc::clone(&duty);
         register.register(ScrapedMetric::gauges(SNAPSHOT_AGE, "kind", move || {
@@ -89,7 +92,7 @@ impl SidecarMetrics {
 /// Snapshots and the store.
 impl SidecarMetrics {
     /// Records a snapshot that was stored, or failed, after `seconds`.
-    pub fn record_snapshot(&self, kind: SnapshotKind, succeeded: bool, seconds: f64) {
+    pub(crate) fn record_snapshot(&self, kind: SnapshotKind, succeeded: bool, seconds: f64) {
         let labels = [labels::kind_label(kind), labels::outcome_label(succeeded)];
         let series = &self.etcdbr.snapshot_seconds;
         series.with_label_values(&labels).observe(seconds);
@@ -100,12 +103,12 @@ impl SidecarMetrics {
 
     /// Records the time of the last success of a kind: a snapshot found in the store, or a delta run without events to store.
     /// An earlier time than the recorded one is ignored.
-    pub fn record_success(&self, kind: SnapshotKind, at: Timestamp) {
+    pub(crate) fn record_success(&self, kind: SnapshotKind, at: Timestamp) {
         self.update_snapshot_ages(|duty| duty.record_success(kind, at));
     }
 
     /// Records a stored snapshot; `raw_bytes` is its size before compression.
-    pub fn record_stored(&self, stored: &StoredSnapshot, raw_bytes: u64) {
+    pub(crate) fn record_stored(&self, stored: &StoredSnapshot, raw_bytes: u64) {
         let label = [labels::kind_label(stored.name.kind)];
         let raw = self.mainstay.raw_bytes.with_label_values(&label);
         raw.inc_by(raw_bytes);
@@ -115,7 +118,7 @@ impl SidecarMetrics {
     }
 
     /// Records the latest snapshot of its kind, whichever sidecar stored it.
-    pub fn set_latest(&self, stored: &StoredSnapshot) {
+    pub(crate) fn set_latest(&self, stored: &StoredSnapshot) {
         let label = [labels::kind_label(stored.name.kind)];
         let set = |series: &prometheus::IntGaugeVec, value| {
             series.with_label_values(&label).set(value);
@@ -126,60 +129,67 @@ impl SidecarMetrics {
     }
 
     /// Records whether a snapshot of a kind is due.
-    pub fn set_required(&self, kind: SnapshotKind, is_required: bool) {
+    pub(crate) fn set_required(&self, kind: SnapshotKind, is_required: bool) {
         let series = &self.etcdbr.required;
         let label = [labels::kind_label(kind)];
         series.with_label_values(&label).set(is_required.into());
     }
 
     /// Counts a failure of the snapshotter; `class` is one of [`FAILURES`].
-    pub fn count_failure(&self, class: &'static str) {
+    pub(crate) fn count_failure(&self, class: &'static str) {
         self.etcdbr.failures.with_label_values(&[class]).inc();
     }
 
     /// Counts an operation of the store that failed after retries.
-    pub fn count_store_error(&self, class: ErrorClass) {
+    pub(crate) fn count_store_error(&self, class: ErrorClass) {
         let series = &self.mainstay.store_errors;
         series.with_label_values(&[class.name()]).inc();
     }
 
     /// Counts uploaded parts of multipart uploads.
-    pub fn count_upload_parts(&self, parts: usize) {
+    pub(crate) fn count_upload_parts(&self, parts: usize) {
         self.mainstay.upload_parts.inc_by(parts as u64);
     }
 
     /// Records the restorable range, and the deltas based on the latest full snapshot.
-    pub fn set_restorable(
+    pub(crate) fn set_restorable(
         &self,
         oldest: Option<Revision>,
         newest: Option<Revision>,
         deltas: usize,
         delta_revisions: i64,
     ) {
-        self.mainstay.oldest_restorable.set(oldest.unwrap_or_default().0);
-        self.mainstay.newest_restorable.set(newest.unwrap_or_default().0);
+        self.mainstay
+            .oldest_restorable
+            .set(oldest.unwrap_or_default().0);
+        self.mainstay
+            .newest_restorable
+            .set(newest.unwrap_or_default().0);
         let deltas = i64::try_from(deltas).unwrap_or(i64::MAX);
         self.etcdbr.latest_deltas.set(deltas);
         self.etcdbr.latest_delta_revisions.set(delta_revisions);
     }
 
     /// Records the number of damaged objects found in the backup.
-    pub fn set_damaged_objects(&self, objects: usize) {
+    pub(crate) fn set_damaged_objects(&self, objects: usize) {
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         self.mainstay.damaged_objects.set(objects);
     }
 
     /// Counts an object that garbage collection deleted, or failed to delete.
-    pub fn count_garbage_collected(&self, what: impl Into<GarbageLabel>, succeeded: bool) {
+    pub(crate) fn count_garbage_collected(&self, what: impl Into<GarbageLabel>, succeeded: bool) {
         let labels = [what.into().as_str(), labels::outcome_label(succeeded)];
-        self.etcdbr.garbage_collected.with_label_values(&labels).inc();
+        self.etcdbr
+            .garbage_collected
+            .with_label_values(&labels)
+            .inc();
     }
 }
 
 /// Election and capture.
 impl SidecarMetrics {
     /// Records the current role.
-    pub fn set_role(&self, now: SidecarRole) {
+    pub(crate) fn set_role(&self, now: SidecarRole) {
         for standing in SidecarRole::ALL {
             let series = self.mainstay.role.with_label_values(&[standing.as_str()]);
             series.set((standing == now).into());
@@ -197,84 +207,95 @@ impl SidecarMetrics {
     }
 
     /// Counts a change of the role.
-    pub fn record_role_change(&self, to: SidecarRole) {
-        self.mainstay.transitions.with_label_values(&[to.as_str()]).inc();
+    pub(crate) fn record_role_change(&self, to: SidecarRole) {
+        self.mainstay
+            .transitions
+            .with_label_values(&[to.as_str()])
+            .inc();
         self.set_role(to);
     }
 
     /// Records the lag of the capture behind etcd.
-    pub fn set_watch_lag(&self, revisions: i64, seconds: f64) {
+    pub(crate) fn set_watch_lag(&self, revisions: i64, seconds: f64) {
         self.mainstay.lag_revisions.set(revisions);
         self.mainstay.lag_seconds.set(seconds);
     }
 
     /// Records the size of events that are captured and not stored.
-    pub fn set_buffer_bytes(&self, bytes: u64) {
+    pub(crate) fn set_buffer_bytes(&self, bytes: u64) {
         self.mainstay.buffer_bytes.set(to_i64(bytes));
     }
 
     /// Counts events that are captured without the TTL of their lease.
-    pub fn count_unknown_lease_ttls(&self, events: usize) {
+    pub(crate) fn count_unknown_lease_ttls(&self, events: usize) {
         self.mainstay.unknown_lease_ttls.inc_by(events as u64);
     }
 
     /// Counts a range of revisions that could not be captured.
-    pub fn count_gap(&self, cause: GapCause) {
-        self.mainstay.gaps.with_label_values(&[cause.as_str()]).inc();
+    pub(crate) fn count_gap(&self, cause: GapCause) {
+        self.mainstay
+            .gaps
+            .with_label_values(&[cause.as_str()])
+            .inc();
     }
 
     fn update_snapshot_ages(&self, change: impl FnOnce(&mut SnapshotAges)) {
-        change(&mut self.snapshot_ages.lock().unwrap_or_else(PoisonError::into_inner));
+        change(
+            &mut self
+                .snapshot_ages
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 }
 
 /// Cluster and HTTP.
 impl SidecarMetrics {
     /// Records a defragmentation of a member that took `seconds`.
-    pub fn observe_defragmentation(&self, succeeded: bool, seconds: f64) {
+    pub(crate) fn observe_defragmentation(&self, succeeded: bool, seconds: f64) {
         let series = &self.etcdbr.defragmentation_seconds;
         let label = [labels::outcome_label(succeeded)];
         series.with_label_values(&label).observe(seconds);
     }
 
     /// Records whether this sidecar's member is a learner.
-    pub fn set_learner(&self, is_learner: bool) {
+    pub(crate) fn set_learner(&self, is_learner: bool) {
         self.etcdbr.is_learner.set(is_learner.into());
     }
 
     /// Records a promotion of this sidecar's member that took `seconds`.
-    pub fn observe_promotion(&self, succeeded: bool, seconds: f64) {
+    pub(crate) fn observe_promotion(&self, succeeded: bool, seconds: f64) {
         let series = &self.etcdbr.promotion_seconds;
         let label = [labels::outcome_label(succeeded)];
         series.with_label_values(&label).observe(seconds);
     }
 
     /// Records whether etcd has an alarm; `kind` is one of [`ALARMS`].
-    pub fn set_alarm(&self, kind: &'static str, is_active: bool) {
+    pub(crate) fn set_alarm(&self, kind: &'static str, is_active: bool) {
         let series = &self.mainstay.alarm;
         series.with_label_values(&[kind]).set(is_active.into());
     }
 
     /// Records the number of members.
-    pub fn set_cluster_size(&self, members: usize) {
+    pub(crate) fn set_cluster_size(&self, members: usize) {
         let members = i64::try_from(members).unwrap_or(i64::MAX);
         self.etcdbr.cluster_size.set(members);
     }
 
     /// Counts a write of a Kubernetes Lease.
-    pub fn count_lease_update(&self, lease: LeaseLabel, succeeded: bool) {
+    pub(crate) fn count_lease_update(&self, lease: LeaseLabel, succeeded: bool) {
         let labels = [lease.as_str(), labels::outcome_label(succeeded)];
         self.mainstay.lease_updates.with_label_values(&labels).inc();
     }
 
     /// Counts a response; `route` is one of [`ROUTES`].
-    pub fn count_http_request(&self, route: &'static str, status: u16) {
+    pub(crate) fn count_http_request(&self, route: &'static str, status: u16) {
         let labels = [route, labels::status_class(status)];
         self.mainstay.http_requests.with_label_values(&labels).inc();
     }
 
     /// Counts a connection that was closed because of a limit.
-    pub fn count_refused_connection(&self) {
+    pub(crate) fn count_refused_connection(&self) {
         self.mainstay.refused_connections.inc();
     }
 }

@@ -10,7 +10,7 @@ use prometheus::Result;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::registrar::{Registrar, MetricDesc};
+use super::registrar::{MetricDesc, Registrar};
 
 /// Computes a value per label value; without a label, one value with the label value "".
 type ValueFn = dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync;
@@ -90,7 +90,9 @@ impl Collector for ScrapedMetric {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let values = (self.values)();
-        let metrics = values.into_iter().map(|(word, v)| self.build_metric(word, v));
+        let metrics = values
+            .into_iter()
+            .map(|(word, v)| self.build_metric(word, v));
         let mut family = MetricFamily::default();
         family.set_name(self.desc.fq_name.clone());
         family.set_help(self.desc.help.clone());
@@ -125,10 +127,18 @@ const SENT: MetricDesc = (
 pub(super) fn register_process(register: &Registrar<'_>) -> Result<()> {
     let (counter, gauge) = (MetricType::COUNTER, MetricType::GAUGE);
     register.register(ScrapedMetric::single_value(CPU, counter, read_cpu_seconds)?)?;
-    register.register(ScrapedMetric::single_value(RESIDENT, gauge, || read_status_bytes("VmRSS:"))?)?;
-    register.register(ScrapedMetric::single_value(PEAK, gauge, || read_status_bytes("VmHWM:"))?)?;
-    register.register(ScrapedMetric::single_value(RECEIVED, counter, || read_network_bytes(0))?)?;
-    register.register(ScrapedMetric::single_value(SENT, counter, || read_network_bytes(8))?)?;
+    register.register(ScrapedMetric::single_value(RESIDENT, gauge, || {
+        read_status_bytes("VmRSS:")
+    })?)?;
+    register.register(ScrapedMetric::single_value(PEAK, gauge, || {
+        read_status_bytes("VmHWM:")
+    })?)?;
+    register.register(ScrapedMetric::single_value(RECEIVED, counter, || {
+        read_network_bytes(0)
+    })?)?;
+    register.register(ScrapedMetric::single_value(SENT, counter, || {
+        read_network_bytes(8)
+    })?)?;
     Ok(())
 }
 
@@ -142,7 +152,8 @@ fn read_cpu_seconds() -> Option<f64> {
 
 /// A line of `/proc/self/status`, which is in kB.
 fn read_status_bytes(field: &str) -> Option<f64> {
-    parse_kilobytes(&fs::read_to_string("/proc/self/status").ok()?, field).map(|kb| to_f64(kb) * 1024.0)
+    parse_kilobytes(&fs::read_to_string("/proc/self/status").ok()?, field)
+        .map(|kb| to_f64(kb) * 1024.0)
 }
 
 fn parse_kilobytes(status: &str, field: &str) -> Option<i64> {

@@ -28,7 +28,9 @@ impl SnapshotAges {
 
     pub(super) fn set_role(&mut self, standing: SidecarRole, now: Timestamp) {
         match standing {
-            SidecarRole::Leader | SidecarRole::Unknown => self.responsible_since = self.responsible_since.or(Some(now)),
+            SidecarRole::Leader | SidecarRole::Unknown => {
+                self.responsible_since = self.responsible_since.or(Some(now))
+            }
             // The new leader's successes are not visible here, so the recorded ones would be stale.
             SidecarRole::Follower | SidecarRole::Learner => {
                 *self = Self {
@@ -92,7 +94,11 @@ mod tests {
         duty.record_success(SnapshotKind::Full, timestamp(10));
         assert_eq!(ages_at(&duty, 110), (100.0, 0.0));
         duty.record_success(SnapshotKind::Full, timestamp(5));
-        assert_eq!(ages_at(&duty, 110), (100.0, 0.0), "an older success replaced a newer one");
+        assert_eq!(
+            ages_at(&duty, 110),
+            (100.0, 0.0),
+            "an older success replaced a newer one"
+        );
     }
 
     #[test]
@@ -105,6 +111,10 @@ mod tests {
         duty.set_role(SidecarRole::Follower, timestamp(100));
         assert_eq!(ages_at(&duty, 500), (0.0, 0.0));
         duty.set_role(SidecarRole::Unknown, timestamp(600));
-        assert_eq!(ages_at(&duty, 610), (10.0, 10.0), "stale successes were kept");
+        assert_eq!(
+            ages_at(&duty, 610),
+            (10.0, 10.0),
+            "stale successes were kept"
+        );
     }
 }

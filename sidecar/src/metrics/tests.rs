@@ -8,6 +8,7 @@ use mainstay_archive::compression::Compression;
 use mainstay_archive::name::SnapshotName;
 use prometheus::proto::MetricType;
 
+use super::labels::{ALARM_KINDS, FAILURE_CLASSES};
 use super::*;
 
 /// Marks around the generated part of the page.
@@ -73,8 +74,15 @@ fn exercised_metrics() -> SidecarMetrics {
 
 #[test]
 fn whatever_happens_no_series_appears_that_was_not_there_at_zero() {
-    let names = |metrics: &SidecarMetrics| read_samples(metrics, "").into_keys().collect::<BTreeSet<_>>();
-    let (fresh, used) = (names(&SidecarMetrics::new().unwrap()), names(&exercised_metrics()));
+    let names = |metrics: &SidecarMetrics| {
+        read_samples(metrics, "")
+            .into_keys()
+            .collect::<BTreeSet<_>>()
+    };
+    let (fresh, used) = (
+        names(&SidecarMetrics::new().unwrap()),
+        names(&exercised_metrics()),
+    );
     assert_eq!(fresh, used);
     assert!(fresh.len() < 400, "{} series", fresh.len());
 }

@@ -13,7 +13,7 @@ const DISABLED_PERIOD: Duration = Duration::from_secs(1);
 
 /// Which full snapshots are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PolicyName {
+pub(crate) enum PolicyName {
     /// Keep the last full snapshot of each hour of today, each of the last 7 days and each of the last 4 weeks
     #[value(name = "Exponential")]
     Exponential,
@@ -24,7 +24,7 @@ pub enum PolicyName {
 
 /// Flags of retention.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct RetentionArgs {
+pub(crate) struct RetentionArgs {
     /// Interval between garbage collections of old snapshots
     ///
     /// A value of 1s or less disables garbage collection.
@@ -33,7 +33,7 @@ pub struct RetentionArgs {
         env = "MAINSTAY_GARBAGE_COLLECTION_PERIOD"
     )]
     #[arg(value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
-    pub period: Duration,
+    pub(crate) period: Duration,
 
     /// Policy that selects the full snapshots to keep
     ///
@@ -44,13 +44,13 @@ pub struct RetentionArgs {
         env = "MAINSTAY_GARBAGE_COLLECTION_POLICY"
     )]
     #[arg(value_name = "POLICY", default_value = "Exponential")]
-    pub policy: PolicyName,
+    pub(crate) policy: PolicyName,
 
     /// Number of full snapshots to keep under the LimitBased policy
     #[arg(short = 'm', long = "max-backups", env = "MAINSTAY_MAX_BACKUPS")]
     #[arg(value_name = "COUNT", default_value_t = 7)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_backups: u32,
+    pub(crate) max_backups: u32,
 
     /// How long to keep deltas that the newest chain does not need
     ///
@@ -58,18 +58,18 @@ pub struct RetentionArgs {
     #[arg(long = "delta-snapshot-retention-period")]
     #[arg(env = "MAINSTAY_DELTA_SNAPSHOT_RETENTION_PERIOD")]
     #[arg(value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
-    pub delta_retention: Duration,
+    pub(crate) delta_retention: Duration,
 
     /// Log what garbage collection would delete, without deleting it
     #[arg(
         long = "garbage-collection-dry-run",
         env = "MAINSTAY_GARBAGE_COLLECTION_DRY_RUN"
     )]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 impl RetentionArgs {
-    pub fn into_config(self) -> RetentionConfig {
+    pub(crate) fn into_config(self) -> RetentionConfig {
         let Self {
             period,
             policy,
@@ -146,7 +146,10 @@ mod tests {
         };
         assert_eq!(parse_config(&[]), defaults);
         let limited = parse_config(&["--garbage-collection-policy=LimitBased"]);
-        assert_eq!(limited.rules.policy, RetentionPolicy::LimitBased { limit: 7 });
+        assert_eq!(
+            limited.rules.policy,
+            RetentionPolicy::LimitBased { limit: 7 }
+        );
     }
 
     #[test]

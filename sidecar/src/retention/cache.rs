@@ -119,7 +119,10 @@ mod tests {
         let memory = RetentionCache::default();
         let (old, new) = (catalogue(7), catalogue(8));
         memory.record_health(&old.fulls[0], ObjectHealth::Damaged);
-        assert_eq!(memory.lookup_health(&old.fulls[0]), Some(ObjectHealth::Damaged));
+        assert_eq!(
+            memory.lookup_health(&old.fulls[0]),
+            Some(ObjectHealth::Damaged)
+        );
         assert_eq!(memory.lookup_health(&new.fulls[0]), None);
     }
 

@@ -1,13 +1,13 @@
 //! Finds the newest intact chain; reads each object at most once per process.
 
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
-use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, ChainTarget, choose};
+use mainstay_archive::chain::{ChainRequest, ChainTarget, ChooseError, SnapshotChain, choose};
 use mainstay_store::SnapStore;
 use mainstay_telemetry::ErrorChain as Causes;
 use tracing::error;
 
+use super::cache::{ObjectHealth, RetentionCache};
 use super::verification::{self, ObjectReadError};
-use super::cache::{RetentionCache, ObjectHealth};
 
 /// Returns the key of the base of the newest chain whose objects are all intact; `None` if there is no such chain.
 ///

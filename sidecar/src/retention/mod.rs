@@ -14,12 +14,12 @@
 //!
 //! **After a crash**: deletions are ordered so that a run may end at any of them. The chain is verified again.
 
-pub mod args;
-mod verification;
-mod object_lock;
+pub(crate) mod args;
 mod cache;
-mod pins;
 mod chain_verification;
+mod object_lock;
+mod pins;
+mod verification;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,14 +28,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::layout::list_prefixes;
-use mainstay_archive::retention::{Deletion, GarbageKind, DeletionGuard, UploadParts, RetentionPlan, ChainProof, RetentionRules, plan_retention};
-use mainstay_store::{StoreOpenError, StorageProvider, SnapStore, StoreError};
+use mainstay_archive::retention::{
+    ChainProof, Deletion, DeletionGuard, GarbageKind, RetentionPlan, RetentionRules, UploadParts,
+    plan_retention,
+};
+use mainstay_store::{SnapStore, StorageProvider, StoreError, StoreOpenError};
 use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-pub use verification::{ObjectDamage, ObjectReadError};
-pub use pins::{PinnedKeys, PinSource, PinsError, StaticPins};
+pub use pins::{PinSource, PinnedKeys, PinsError, StaticPins};
+pub(crate) use verification::ObjectReadError;
 
 use cache::RetentionCache;
 
@@ -195,9 +198,10 @@ impl Retention {
         let names_only_guard = plan_retention(&catalogue, rules, now, &guard);
         // Reading the chain costs traffic, so it is skipped if nothing would be deleted anyway.
         if names_only_guard.deletes_snapshots() {
-            summary.verified_base = chain_verification::find_newest_intact(&store, &catalogue, &self.cache)
-                .await
-                .map_err(RetentionError::Verify)?;
+            summary.verified_base =
+                chain_verification::find_newest_intact(&store, &catalogue, &self.cache)
+                    .await
+                    .map_err(RetentionError::Verify)?;
             guard.proof = to_proof(summary.verified_base.clone());
         }
         summary.damaged = self.cache.damaged_keys();
@@ -219,7 +223,8 @@ impl Retention {
                     let keys = now_planned.into_iter().map(|one| one.object.key);
                     keys.collect::<BTreeSet<String>>()
                 };
-                self.delete_planned(&store, now, &mut summary, deletable).await?;
+                self.delete_planned(&store, now, &mut summary, deletable)
+                    .await?;
             }
         }
         Ok(summary)
@@ -296,7 +301,8 @@ impl Retention {
                 Ok(()) => {
                     debug!(object_key = %object.key, bytes = object.size, ?reason, "object deleted");
                     summary.deleted += 1;
-                    self.metrics.record_deletion(*kind, DeletionOutcome::Deleted);
+                    self.metrics
+                        .record_deletion(*kind, DeletionOutcome::Deleted);
                     continue;
                 }
                 Err(error) => error,

@@ -70,16 +70,10 @@ pub enum ObjectDamage {
 #[non_exhaustive]
 pub enum ObjectReadError {
     #[error("open {key}")]
-    Open {
-        key: String,
-        source: StoreError,
-    },
+    Open { key: String, source: StoreError },
     /// The download failed in the middle.
     #[error("read {key}")]
-    Read {
-        key: String,
-        source: ObjectDamage,
-    },
+    Read { key: String, source: ObjectDamage },
     #[error("task reading {key} failed")]
     Task {
         key: String,
@@ -114,7 +108,10 @@ pub(super) async fn verify_object(
 }
 
 /// Verifies the stored bytes of an object.
-pub(super) fn verify_stored(object: &SnapshotObject, stored: impl Read + Send + 'static) -> Result<(), ObjectDamage> {
+pub(super) fn verify_stored(
+    object: &SnapshotObject,
+    stored: impl Read + Send + 'static,
+) -> Result<(), ObjectDamage> {
     let stream = open_decoder(&object.name.compression, stored, NonZeroUsize::MIN)
         .map_err(ObjectDamage::Compression)?;
     match object.name.kind {

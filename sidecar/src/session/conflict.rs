@@ -12,17 +12,12 @@ pub(super) enum StoreConflict {
         "the store ends at revision {store}, but etcd is only at {etcd}: this backup belongs to a different etcd history. \
          Restore etcd from this backup, or set another --store-prefix"
     )]
-    StoreAhead {
-        store: Revision,
-        etcd: Revision,
-    },
+    StoreAhead { store: Revision, etcd: Revision },
     #[error(
         "revision {revision} in the store differs from etcd's: this backup belongs to a different etcd history. \
          Restore etcd from this backup, or set another --store-prefix"
     )]
-    ForeignHistory {
-        revision: Revision,
-    },
+    ForeignHistory { revision: Revision },
 }
 
 impl StoreConflict {

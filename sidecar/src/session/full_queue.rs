@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::start_plan::FullSnapshotReason;
-use crate::snapshotter::{SnapshotRequestError, Finality};
 use crate::full::{FullError, UploadedFull};
+use crate::snapshotter::{Finality, SnapshotRequestError};
 use crate::state::StoredSnapshot;
 
 type FullReply = oneshot::Sender<Result<StoredSnapshot, SnapshotRequestError>>;
@@ -55,7 +55,12 @@ pub(super) struct FullQueue {
 }
 
 impl FullQueue {
-    pub(super) fn enqueue(&mut self, because: FullSnapshotReason, finality: Finality, reply: Option<FullReply>) {
+    pub(super) fn enqueue(
+        &mut self,
+        because: FullSnapshotReason,
+        finality: Finality,
+        reply: Option<FullReply>,
+    ) {
         info!(because = because.as_str(), "full snapshot queued");
         self.pending.push_back(FullRequest {
             reason: because,

@@ -7,26 +7,29 @@ use mainstay_archive::catalogue::Catalogue;
 use mainstay_telemetry::ErrorChain;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::snapshotter::{SnapshotRequestError, Finality, Snapshotter};
 use crate::backup_store::BackupStore;
-use crate::state::{StoredSnapshot, StateReceiver};
+use crate::snapshotter::{Finality, SnapshotRequestError, Snapshotter};
+use crate::state::{StateReceiver, StoredSnapshot};
 
 /// A snapshot request.
-pub enum SessionRequest {
-    Full(Finality, oneshot::Sender<Result<StoredSnapshot, SnapshotRequestError>>),
+pub(crate) enum SessionRequest {
+    Full(
+        Finality,
+        oneshot::Sender<Result<StoredSnapshot, SnapshotRequestError>>,
+    ),
     Delta(oneshot::Sender<Result<Option<StoredSnapshot>, SnapshotRequestError>>),
 }
 
 /// Channel to the current session; `None` inside while no session runs.
 #[derive(Clone, Default)]
-pub struct SnapshotQueue(Arc<watch::Sender<Option<mpsc::Sender<SessionRequest>>>>);
+pub(crate) struct SnapshotQueue(Arc<watch::Sender<Option<mpsc::Sender<SessionRequest>>>>);
 
 /// Requests that may queue; the HTTP server rejects more than that before.
 const QUEUE_CAPACITY: usize = 16;
 
 impl SnapshotQueue {
     /// Opens the channel for a session that starts.
-    pub fn open(&self) -> mpsc::Receiver<SessionRequest> {
+    pub(crate) fn open(&self) -> mpsc::Receiver<SessionRequest> {
         let (send, receive) = mpsc::channel(QUEUE_CAPACITY);
         self.0.send_replace(Some(send));
         receive
@@ -44,7 +47,7 @@ impl SnapshotQueue {
     }
 
     /// Closes the channel: requests fail until the next session starts.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.0.send_replace(None);
     }
 }
@@ -58,11 +61,11 @@ pub(super) fn reject(ask: SessionRequest, error: SnapshotRequestError) {
 }
 
 /// Snapshotter that forwards requests to the current session.
-pub struct SnapshotHandle {
-    pub queue: SnapshotQueue,
+pub(crate) struct SnapshotHandle {
+    pub(crate) queue: SnapshotQueue,
     /// `None` if no store is configured.
-    pub store: Option<BackupStore>,
-    pub state_rx: StateReceiver,
+    pub(crate) store: Option<BackupStore>,
+    pub(crate) state_rx: StateReceiver,
 }
 
 impl SnapshotHandle {
@@ -89,7 +92,8 @@ impl SnapshotHandle {
 #[async_trait]
 impl Snapshotter for SnapshotHandle {
     async fn take_full(&self, finality: Finality) -> Result<StoredSnapshot, SnapshotRequestError> {
-        self.send_request(|reply| SessionRequest::Full(finality, reply)).await
+        self.send_request(|reply| SessionRequest::Full(finality, reply))
+            .await
     }
 
     async fn take_delta(&self) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
@@ -98,8 +102,11 @@ impl Snapshotter for SnapshotHandle {
 
     async fn list_snapshots(&self) -> Result<Catalogue, SnapshotRequestError> {
         let bucket = self.store.as_ref().ok_or(SnapshotRequestError::NoStore)?;
-        bucket.list_snapshots().await.map_err(|error| SnapshotRequestError::Failed {
-            reason: ErrorChain(&error).to_string(),
-        })
+        bucket
+            .list_snapshots()
+            .await
+            .map_err(|error| SnapshotRequestError::Failed {
+                reason: ErrorChain(&error).to_string(),
+            })
     }
 }

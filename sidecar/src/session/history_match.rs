@@ -21,7 +21,7 @@ use mainstay_ids::Revision;
 use mainstay_mvcc::{KeyValue as KeyValueRow, RevisionKey};
 use sha2::{Digest, Sha256};
 
-use crate::etcd::{EtcdClient, EtcdError, EtcdCall, with_timeout};
+use crate::etcd::{EtcdCall, EtcdClient, EtcdError, with_timeout};
 
 /// etcd's value for "the current revision" in a range request.
 const LATEST: Revision = Revision(0);
@@ -123,7 +123,13 @@ pub(super) enum HistoryMatch {
 
 /// Compares the event with what etcd has.
 pub(super) fn match_history(witness: &LastEvent, key_history: &KeyHistory) -> HistoryMatch {
-    let own_if = |is_history_verified, otherwise| if is_history_verified { HistoryMatch::Same } else { otherwise };
+    let own_if = |is_history_verified, otherwise| {
+        if is_history_verified {
+            HistoryMatch::Same
+        } else {
+            otherwise
+        }
+    };
     match (&witness.put, key_history) {
         (Some(put), KeyHistory::AtRevision { at, .. }) => {
             own_if(at.as_ref() == Some(put), HistoryMatch::Foreign)
@@ -136,7 +142,9 @@ pub(super) fn match_history(witness: &LastEvent, key_history: &KeyHistory) -> Hi
         },
         (_, KeyHistory::Current(None)) => HistoryMatch::Unknown,
         // Deleted and created again since: the key proves nothing about the older revision.
-        (_, KeyHistory::Current(Some(now))) if now.create_revision > witness.revision => HistoryMatch::Unknown,
+        (_, KeyHistory::Current(Some(now))) if now.create_revision > witness.revision => {
+            HistoryMatch::Unknown
+        }
         // A key older than its delete in the store was never deleted in etcd.
         (None, KeyHistory::Current(Some(_))) => HistoryMatch::Diverged,
         (Some(put), KeyHistory::Current(Some(now))) if now.mod_revision <= put.mod_revision => {

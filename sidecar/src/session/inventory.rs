@@ -7,7 +7,7 @@ use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
 
 use crate::metrics::SidecarMetrics;
-use crate::state::{StateSender, DeltasSinceFull, StoredSnapshot};
+use crate::state::{DeltasSinceFull, StateSender, StoredSnapshot};
 
 /// Objects as listed when the round started, and as stored since.
 #[derive(Default)]
@@ -68,7 +68,12 @@ impl Inventory {
 
     /// Publishes the newest objects in the state and the metrics. Deltas are counted since the newest full snapshot,
     /// including one that a compaction Job stored up to `compacted`.
-    pub(super) fn publish(&self, compacted: Option<Revision>, state_tx: &StateSender, metrics: &SidecarMetrics) {
+    pub(super) fn publish(
+        &self,
+        compacted: Option<Revision>,
+        state_tx: &StateSender,
+        metrics: &SidecarMetrics,
+    ) {
         let (full, delta) = (self.catalogue.fulls.last(), self.catalogue.deltas.last());
         let base = full.map(|full| full.name.last).max(compacted);
         let base = base.unwrap_or_default();
@@ -104,7 +109,10 @@ fn merge(into: &mut Vec<SnapshotObject>, from: Vec<SnapshotObject>) {
 }
 
 fn to_stored_snapshot(object: &SnapshotObject) -> StoredSnapshot {
-    debug_assert!(matches!(object.name.kind, SnapshotKind::Full | SnapshotKind::Delta));
+    debug_assert!(matches!(
+        object.name.kind,
+        SnapshotKind::Full | SnapshotKind::Delta
+    ));
     StoredSnapshot {
         name: object.name.clone(),
         key: object.key.clone(),
@@ -155,7 +163,11 @@ mod tests {
                 .map(|deltas| (deltas.since.0, deltas.bytes))
         };
         assert_eq!(deltas_since_full(None), Some((5, 3)));
-        assert_eq!(deltas_since_full(Some(4)), Some((5, 3)), "own full snapshot is newer");
+        assert_eq!(
+            deltas_since_full(Some(4)),
+            Some((5, 3)),
+            "own full snapshot is newer"
+        );
         assert_eq!(deltas_since_full(Some(20)), Some((20, 1)));
         assert_eq!(deltas_since_full(Some(30)), Some((30, 0)));
     }

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::compression::{OpenStreamError, open_decoder};
 use mainstay_archive::delta::{DeltaError, DeltaReader};
-use mainstay_bbolt::{Cursor, Database, Direction, BboltError as BboltError};
+use mainstay_bbolt::{BboltError, Cursor, Database, Direction};
 use mainstay_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
 use mainstay_store::{SnapStore, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -25,25 +25,16 @@ const BLOCK_BYTES: usize = 512;
 #[non_exhaustive]
 pub(super) enum LastEventError {
     #[error("open {key}")]
-    Store {
-        key: String,
-        source: StoreError,
-    },
+    Store { key: String, source: StoreError },
     #[error("open the compressed stream of {key}")]
     Compression {
         key: String,
         source: OpenStreamError,
     },
     #[error("read {key}")]
-    Delta {
-        key: String,
-        source: DeltaError,
-    },
+    Delta { key: String, source: DeltaError },
     #[error("read the database in {key}")]
-    Full {
-        key: String,
-        source: FullReadError,
-    },
+    Full { key: String, source: FullReadError },
     #[error("task reading {key} failed")]
     Task {
         key: String,
@@ -127,7 +118,7 @@ async fn open_and_read(
     });
     let _stop_when_dropped = stop.drop_guard();
     let object = object.clone();
-    let reading = tokio::task::spawn_blocking(move || read_delta(&object, stored));
+    let reading = tokio::task::spawn_blocking(move || read(&object, stored));
     reading
         .await
         .map_err(|source| LastEventError::Task { key: key(), source })?
@@ -137,7 +128,10 @@ async fn open_and_read(
 type ObjectStream = Box<dyn Read + Send>;
 
 /// Revision keys sort by revision and position in the transaction, so the last row is the last event.
-fn read_database(full: &SnapshotObject, stored: ObjectStream) -> Result<Option<LastEvent>, LastEventError> {
+fn read_database(
+    full: &SnapshotObject,
+    stored: ObjectStream,
+) -> Result<Option<LastEvent>, LastEventError> {
     let key = || full.key.clone();
     let stream = open_decoder(&full.name.compression, stored, NonZeroUsize::MIN)
         .map_err(|source| LastEventError::Compression { key: key(), source })?;
@@ -148,7 +142,9 @@ fn read_database(full: &SnapshotObject, stored: ObjectStream) -> Result<Option<L
 fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError> {
     let mut bytes = Vec::new();
     let mut stream = stream.take(MAX_DATABASE_BYTES + 1);
-    stream.read_to_end(&mut bytes).map_err(FullReadError::Read)?;
+    stream
+        .read_to_end(&mut bytes)
+        .map_err(FullReadError::Read)?;
     // The size was checked compressed; the database may still be too large.
     if bytes.len() as u64 > MAX_DATABASE_BYTES {
         return Ok(None);
@@ -168,7 +164,10 @@ fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError
 }
 
 /// Keeps only events of the last revision, which the name carries.
-fn read_delta(delta: &SnapshotObject, stored: ObjectStream) -> Result<Option<LastEvent>, LastEventError> {
+fn read_delta(
+    delta: &SnapshotObject,
+    stored: ObjectStream,
+) -> Result<Option<LastEvent>, LastEventError> {
     let key = || delta.key.clone();
     let stream = open_decoder(&delta.name.compression, stored, NonZeroUsize::MIN)
         .map_err(|source| LastEventError::Compression { key: key(), source })?;

@@ -15,15 +15,15 @@ use tracing::warn;
 use super::full_queue::{FinishedFull, FullQueue};
 use super::handle::{SessionRequest, SnapshotQueue, reject};
 use super::plan::SessionContext;
-use super::round::{RoundEnd, Round};
-use crate::snapshotter::SnapshotRequestError;
+use super::round::{Round, RoundEnd};
 use crate::backoff::Backoff;
 use crate::backup_store::BackupStore;
-use crate::election::{OnStopCell, LeaderFence, LeaderSession};
+use crate::election::{LeaderFence, LeaderSession, OnStopCell};
 use crate::etcd::EtcdClient;
 use crate::full::{FullConfig, FullError, FullSnapshotter};
 use crate::metrics::SidecarMetrics;
 use crate::schedule::Schedule;
+use crate::snapshotter::SnapshotRequestError;
 use crate::state::StateSender;
 use crate::tail::{DeltaUploader, TailConfig};
 
@@ -31,39 +31,39 @@ use crate::tail::{DeltaUploader, TailConfig};
 pub(super) const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Work of a leader besides snapshots.
-pub trait LeaderTask: Send + Sync + 'static {
+pub(crate) trait LeaderTask: Send + Sync + 'static {
     /// Runs until `stop` is cancelled.
     fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
 }
 
 #[derive(Clone, Debug)]
-pub struct SessionConfig {
-    pub schedule: Schedule,
+pub(crate) struct SessionConfig {
+    pub(crate) schedule: Schedule,
     /// `None` disables delta snapshots.
-    pub tail: Option<TailConfig>,
-    pub full: FullConfig,
+    pub(crate) tail: Option<TailConfig>,
+    pub(crate) full: FullConfig,
     /// Pauses between retries.
-    pub backoff: Backoff,
+    pub(crate) backoff: Backoff,
 }
 
 /// Everything a session needs.
 #[derive(Clone)]
-pub struct BackupLeader {
-    pub etcd: EtcdClient,
+pub(crate) struct BackupLeader {
+    pub(crate) etcd: EtcdClient,
     /// Backup store; without one a leader only runs its duties.
-    pub store: Option<BackupStore>,
-    pub config: SessionConfig,
+    pub(crate) store: Option<BackupStore>,
+    pub(crate) config: SessionConfig,
     /// Confirms leadership before an object becomes visible.
-    pub fence: LeaderFence,
-    pub state_tx: StateSender,
-    pub metrics: SidecarMetrics,
+    pub(crate) fence: LeaderFence,
+    pub(crate) state_tx: StateSender,
+    pub(crate) metrics: SidecarMetrics,
     /// Channel for snapshot requests.
-    pub snapshot_queue: SnapshotQueue,
+    pub(crate) snapshot_queue: SnapshotQueue,
     /// Revision of the newest full snapshot from any writer: a compaction Job may have stored one.
-    pub newest_full: watch::Receiver<Option<Revision>>,
+    pub(crate) newest_full: watch::Receiver<Option<Revision>>,
     /// One permit: full snapshots and defragmentation exclude each other.
-    pub maintenance_lock: Arc<Semaphore>,
-    pub tasks: Vec<Arc<dyn LeaderTask>>,
+    pub(crate) maintenance_lock: Arc<Semaphore>,
+    pub(crate) tasks: Vec<Arc<dyn LeaderTask>>,
 }
 
 impl LeaderSession for BackupLeader {
@@ -96,7 +96,12 @@ impl BackupLeader {
         }
     }
 
-    async fn run_backups(&self, bucket: &BackupStore, stop: &CancellationToken, farewell: &OnStopCell) {
+    async fn run_backups(
+        &self,
+        bucket: &BackupStore,
+        stop: &CancellationToken,
+        farewell: &OnStopCell,
+    ) {
         let mut asks = self.snapshot_queue.open();
         let (mut context, mut fulls) = (SessionContext::default(), FullQueue::default());
         while let Some(plan) = self.plan_round(bucket, &mut context, stop, &mut asks).await {
@@ -134,7 +139,8 @@ impl BackupLeader {
         match ended.result {
             Ok(taken) => {
                 let seconds = ended.duration.as_secs_f64();
-                self.metrics.record_snapshot(SnapshotKind::Full, true, seconds);
+                self.metrics
+                    .record_snapshot(SnapshotKind::Full, true, seconds);
                 self.metrics.record_stored(&taken.stored, taken.raw_bytes);
                 ended.request.notify_stored(&taken.stored);
             }
@@ -198,7 +204,11 @@ impl BackupLeader {
     }
 
     /// Uploads deltas also after leadership was transferred, if the session is told to store the rest.
-    pub(super) fn build_uploader(&self, bucket: &BackupStore, farewell: &OnStopCell) -> DeltaUploader {
+    pub(super) fn build_uploader(
+        &self,
+        bucket: &BackupStore,
+        farewell: &OnStopCell,
+    ) -> DeltaUploader {
         DeltaUploader {
             store: bucket.clone(),
             fence: self.fence.with_on_stop(farewell.clone()),

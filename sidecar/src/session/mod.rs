@@ -11,17 +11,16 @@
 //! is stored until a full snapshot covers the gap; a store with a different history is never written to; stopping
 //! waits only for the final delta upload. **After a crash**: the next leader lists the store and continues after its end.
 
-mod start_plan;
+mod conflict;
 mod full_queue;
 mod handle;
 mod history_match;
-mod leader;
-mod plan;
-mod conflict;
-mod round;
 mod inventory;
 mod last_event;
+mod leader;
+mod plan;
+mod round;
+mod start_plan;
 
-pub use start_plan::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
-pub use handle::{SnapshotHandle, SnapshotQueue};
-pub use leader::{LeaderTask, BackupLeader, SessionConfig};
+pub(crate) use handle::{SnapshotHandle, SnapshotQueue};
+pub(crate) use leader::{BackupLeader, LeaderTask, SessionConfig};

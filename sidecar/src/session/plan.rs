@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::start_plan::{FullSnapshotReason, StartPlan, StartInputs, plan_start};
+use super::conflict::StoreConflict;
 use super::handle::SessionRequest;
 use super::history_match::{HistoryMatch, LastEvent, match_history};
-use super::leader::{CONFLICT_RECHECK_INTERVAL, BackupLeader};
-use super::conflict::StoreConflict;
 use super::inventory::Inventory;
 use super::last_event::{self, LastEventError};
+use super::leader::{BackupLeader, CONFLICT_RECHECK_INTERVAL};
+use super::start_plan::{FullSnapshotReason, StartInputs, StartPlan, plan_start};
 use crate::backup_store::{BackupStore, BackupStoreError};
 use crate::state;
 use crate::tail::newest_revision;
@@ -45,7 +45,9 @@ impl SessionContext {
                 self.store_ahead_at = Some(store);
                 Err(StoreConflict::StoreAhead { store, etcd })
             }
-            _ if self.store_ahead_at == Some(store) => Err(StoreConflict::ForeignHistory { revision: store }),
+            _ if self.store_ahead_at == Some(store) => {
+                Err(StoreConflict::ForeignHistory { revision: store })
+            }
             // The store changed since, for example because it was emptied.
             plan => {
                 self.store_ahead_at = None;
@@ -125,7 +127,9 @@ impl BackupLeader {
         if !context.is_history_verified {
             match self.check_history(bucket, &catalogue, etcd).await? {
                 HistoryCheck::Verified => context.is_history_verified = true,
-                HistoryCheck::Unverified(because) => return Ok((StartPlan::FullFirst(because), catalogue)),
+                HistoryCheck::Unverified(because) => {
+                    return Ok((StartPlan::FullFirst(because), catalogue));
+                }
             }
         }
         let plan = context.forced_full.map_or(plan, StartPlan::FullFirst);
@@ -155,7 +159,9 @@ impl BackupLeader {
             (Some(delta), _) => {
                 let last = last_event::read_last_event(&store, delta).await;
                 let Some(witness) = skip_damaged(delta, last)? else {
-                    return Ok(HistoryCheck::Unverified(FullSnapshotReason::MissingRevisions));
+                    return Ok(HistoryCheck::Unverified(
+                        FullSnapshotReason::MissingRevisions,
+                    ));
                 };
                 self.check_event(&witness, HistoryCheck::Verified).await
             }
@@ -184,7 +190,11 @@ impl BackupLeader {
     }
 
     /// Compares an event with etcd's history; returns `if_unknown` if etcd compacted what is needed.
-    async fn check_event(&self, witness: &LastEvent, if_unknown: HistoryCheck) -> Result<HistoryCheck, PlanError> {
+    async fn check_event(
+        &self,
+        witness: &LastEvent,
+        if_unknown: HistoryCheck,
+    ) -> Result<HistoryCheck, PlanError> {
         let key_history = self.etcd.read_key_history(witness, KEY_READ_TIMEOUT).await;
         let key_history = key_history.map_err(|error| to_plan_error("etcd", &error))?;
         let revision = witness.revision;
@@ -196,7 +206,9 @@ impl BackupLeader {
             }
             HistoryMatch::Diverged => {
                 warn!(revision = %revision, "the backup in the store ends in a different history than etcd");
-                Ok(HistoryCheck::Unverified(FullSnapshotReason::DivergedHistory))
+                Ok(HistoryCheck::Unverified(
+                    FullSnapshotReason::DivergedHistory,
+                ))
             }
             HistoryMatch::Foreign => Err(StoreConflict::ForeignHistory { revision }.into()),
         }
@@ -293,7 +305,9 @@ mod tests {
     #[test]
     fn a_store_that_was_emptied_is_a_new_one() {
         let mut context = SessionContext::default();
-        context.check_plan(store_ahead_plan(), Revision(50_000)).unwrap_err();
+        context
+            .check_plan(store_ahead_plan(), Revision(50_000))
+            .unwrap_err();
         let fresh = StartPlan::FullFirst(FullSnapshotReason::NoFull);
         assert_eq!(context.check_plan(fresh.clone(), Revision(0)), Ok(fresh));
         // Everything stored after that belongs to this etcd.

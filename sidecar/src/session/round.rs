@@ -11,19 +11,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::start_plan::{FullSnapshotReason, StartPlan};
 use super::full_queue::{FinishedFull, FullQueue, FullRequest};
 use super::handle::{SessionRequest, reject};
-use super::leader::BackupLeader;
 use super::inventory::Inventory;
-use crate::snapshotter::{SnapshotRequestError, Finality};
+use super::leader::BackupLeader;
+use super::start_plan::{FullSnapshotReason, StartPlan};
 use crate::backup_store::BackupStore;
 use crate::election::{OnStop, OnStopCell};
 use crate::etcd::EtcdError;
 use crate::full::{FullError, UploadedFull};
 use crate::schedule::ScheduleTimer;
+use crate::snapshotter::{Finality, SnapshotRequestError};
 use crate::state::{self, StoredSnapshot};
-use crate::tail::{DeltaFlusher, TailEvent, TailParts, DeltaTail};
+use crate::tail::{DeltaFlusher, DeltaTail, TailEvent, TailParts};
 
 /// Tail events that may queue; the tail sends one per delta.
 const TAIL_EVENT_CAPACITY: usize = 64;
@@ -66,11 +66,18 @@ impl<'a> Round<'a> {
                 after,
                 backfill_after: deltas_end,
                 full,
-            } => (leader.choose_delta_start(after, deltas_end).await, false, full),
+            } => (
+                leader.choose_delta_start(after, deltas_end).await,
+                false,
+                full,
+            ),
             // Capture starts before the snapshot is taken, so that no revision falls between the two.
             StartPlan::FullFirst(because) => {
                 fulls.restart_running().await;
-                let now = leader.etcd.read_quorum_revision(leader.fence.timeout).await?;
+                let now = leader
+                    .etcd
+                    .read_quorum_revision(leader.fence.timeout)
+                    .await?;
                 (now, true, Some(because))
             }
             StartPlan::StoreAhead { etcd, .. } => (etcd, true, None), // unreachable: planning refuses it
@@ -154,7 +161,8 @@ impl<'a> Round<'a> {
     fn start_full_if_due(&mut self) {
         let snapshotter = self.leader.build_full_snapshotter(self.store);
         let flusher = self.flusher_for_full();
-        let start = |finality| tokio::spawn(async move { snapshotter.take(finality, flusher).await });
+        let start =
+            |finality| tokio::spawn(async move { snapshotter.take(finality, flusher).await });
         if self.full_queue.start_if_due(start) {
             self.leader
                 .state_tx
@@ -253,7 +261,7 @@ impl<'a> Round<'a> {
                 self.record_stored(&stored);
                 None
             }
-            Some(TailEvent::Gap(_)) => Some(RoundEnd::Restart(Some(FullSnapshotReason::Gap))),
+            Some(TailEvent::Gap) => Some(RoundEnd::Restart(Some(FullSnapshotReason::Gap))),
             Some(TailEvent::Superseded) => Some(RoundEnd::Restart(None)),
             None => Some(RoundEnd::TailEnded),
         }
@@ -269,9 +277,12 @@ impl<'a> Round<'a> {
         match (ask, &self.tail) {
             (SessionRequest::Full(finality, reply), _) => {
                 self.leader.metrics.set_required(SnapshotKind::Full, true);
-                self.full_queue.enqueue(FullSnapshotReason::OnDemand, finality, Some(reply));
+                self.full_queue
+                    .enqueue(FullSnapshotReason::OnDemand, finality, Some(reply));
             }
-            (ask @ SessionRequest::Delta(_), None) => reject(ask, SnapshotRequestError::DeltasDisabled),
+            (ask @ SessionRequest::Delta(_), None) => {
+                reject(ask, SnapshotRequestError::DeltasDisabled)
+            }
             (SessionRequest::Delta(reply), Some(tail)) => {
                 let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.timeout);
                 let (flusher, line) = (tail.flusher(), self.leader.snapshot_queue.clone());
@@ -285,7 +296,9 @@ impl<'a> Round<'a> {
                     };
                     match stored {
                         // The round ended; the next round, if there is one, captures the events again.
-                        Err(SnapshotRequestError::Aborted) => line.requeue(SessionRequest::Delta(reply)).await,
+                        Err(SnapshotRequestError::Aborted) => {
+                            line.requeue(SessionRequest::Delta(reply)).await
+                        }
                         outcome => drop(reply.send(outcome)), // the requester may be gone
                     }
                 });
@@ -299,7 +312,10 @@ impl<'a> Round<'a> {
             let left = due.duration_since(Timestamp::now());
             Instant::now() + Duration::try_from(left).unwrap_or_default()
         });
-        let due = scheduled.into_iter().chain(self.full_queue.next_start()).min();
+        let due = scheduled
+            .into_iter()
+            .chain(self.full_queue.next_start())
+            .min();
         let latest = Instant::now() + CLOCK_CHECK_INTERVAL;
         due.map_or(latest, |due| due.min(latest))
     }
@@ -335,7 +351,10 @@ impl<'a> Round<'a> {
         let _ = self.on_stop.set(farewell); // set only here
         self.tail_stop.cancel();
         if let Some(tail) = self.tail.take() {
-            tokio::join!(tail.wait_until_ended(), drain_tail_events(&mut self.tail_events, &mut self.inventory));
+            tokio::join!(
+                tail.wait_until_ended(),
+                drain_tail_events(&mut self.tail_events, &mut self.inventory)
+            );
         }
         self.leader.publish(&self.inventory);
     }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
-use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, ChainTarget, choose, restorable_revisions};
+use mainstay_archive::chain::{
+    ChainRequest, ChainTarget, ChooseError, SnapshotChain, choose, restorable_revisions,
+};
 use mainstay_ids::Revision;
 
 use crate::schedule::Schedule;
@@ -16,15 +18,15 @@ const MIN_BACKFILL_WINDOW: Duration = Duration::from_mins(5);
 
 /// Schedule and flags that influence the start.
 #[derive(Clone, Copy, Debug)]
-pub struct StartInputs<'a> {
-    pub schedule: &'a Schedule,
-    pub delta_period: Duration,
-    pub now: Timestamp,
+pub(crate) struct StartInputs<'a> {
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) delta_period: Duration,
+    pub(crate) now: Timestamp,
 }
 
 /// Why a full snapshot is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FullSnapshotReason {
+pub(crate) enum FullSnapshotReason {
     /// The store holds no full snapshot.
     NoFull,
     /// The newest full snapshot is marked final: the cluster was moved after it.
@@ -44,7 +46,7 @@ pub enum FullSnapshotReason {
 
 impl FullSnapshotReason {
     /// Text for the log.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NoFull => "the store holds no full snapshot",
             Self::AfterFinal => "the newest full snapshot is marked final",
@@ -61,7 +63,7 @@ impl FullSnapshotReason {
 
 /// How a session starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartPlan {
+pub(crate) enum StartPlan {
     /// The store's newest chain is part of etcd's history: deltas continue after its end.
     Continue {
         /// Last revision of the chain.
@@ -75,14 +77,15 @@ pub enum StartPlan {
     /// Takes a full snapshot first; deltas are held back until it is stored.
     FullFirst(FullSnapshotReason),
     /// The store ends after etcd's revision, so it belongs to a different history. Writing to it would mix the two.
-    StoreAhead {
-        store: Revision,
-        etcd: Revision,
-    },
+    StoreAhead { store: Revision, etcd: Revision },
 }
 
 /// Decides how the session starts.
-pub fn plan_start(catalogue: &Catalogue, etcd: Revision, start_inputs: &StartInputs<'_>) -> StartPlan {
+pub(crate) fn plan_start(
+    catalogue: &Catalogue,
+    etcd: Revision,
+    start_inputs: &StartInputs<'_>,
+) -> StartPlan {
     let store = newest_revision(catalogue);
     if store > etcd {
         return StartPlan::StoreAhead { store, etcd };
@@ -124,7 +127,11 @@ pub fn plan_start(catalogue: &Catalogue, etcd: Revision, start_inputs: &StartInp
 /// * After a full snapshot without deltas: only if the base was taken so soon afterwards that the first delta may not
 ///   have been stored yet. Otherwise retention deleted the deltas, and would delete new ones again.
 /// * Never if a later delta exists: new deltas would overlap it.
-fn find_backfill_start(catalogue: &Catalogue, chain: &SnapshotChain, delta_period: Duration) -> Option<Revision> {
+fn find_backfill_start(
+    catalogue: &Catalogue,
+    chain: &SnapshotChain,
+    delta_period: Duration,
+) -> Option<Revision> {
     if !chain.deltas.is_empty() {
         return None;
     }

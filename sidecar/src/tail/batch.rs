@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use mainstay_archive::compression::{Compression, CompressionEffort, StreamEncoder, EncoderOptions, OpenStreamError};
+use mainstay_archive::compression::{
+    Compression, CompressionEffort, EncoderOptions, OpenStreamError, StreamEncoder,
+};
 use mainstay_archive::delta::{DeltaWriteError, DeltaWriter, Event, EventFault, EventKind};
 use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{LeaseId, Revision};
 
-use super::sequence::{CaptureGap, RevisionSequence, RevisionCheck};
 use super::lease_ttls::LeaseTtls;
+use super::sequence::{CaptureGap, RevisionCheck, RevisionSequence};
 
 /// Why an event cannot be added.
 #[derive(Debug, thiserror::Error)]
@@ -17,9 +19,7 @@ pub enum BatchError {
     #[error("{0}")]
     Gap(CaptureGap),
     #[error("set up the compression of a delta")]
-    Open {
-        source: OpenStreamError,
-    },
+    Open { source: OpenStreamError },
     /// A reader would reject the event.
     #[error("write revision {revision} to a delta")]
     Write {
@@ -36,12 +36,12 @@ pub enum BatchError {
 /// A complete delta, ready for upload.
 #[derive(Clone, Debug)]
 pub struct SealedDelta {
-    pub name: SnapshotName,
+    pub(crate) name: SnapshotName,
     /// Compressed content of the object.
-    pub bytes: Bytes,
+    pub(crate) bytes: Bytes,
     pub events: u64,
     /// Bytes before compression.
-    pub raw_bytes: u64,
+    pub(crate) raw_bytes: u64,
 }
 
 /// Uncompressed growth of a delta while the store is slow, as a multiple of the limit.
@@ -79,18 +79,18 @@ impl DeltaBatch {
         self.sequence.captured()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.captured() == self.previous_end
     }
 
     /// Bytes before compression.
-    pub fn raw_len(&self) -> u64 {
+    pub(crate) fn raw_len(&self) -> u64 {
         let complete = self.writer.as_ref().map_or(0, DeltaWriter::text_len);
         complete.saturating_add(self.partial_bytes)
     }
 
     /// Bytes in memory: compressed revisions plus the one still arriving.
-    pub fn memory_bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         let compressed = self
             .writer
             .as_ref()
@@ -100,7 +100,7 @@ impl DeltaBatch {
 
     /// Whether more events may be added. A due batch keeps growing while the previous one is being uploaded, bounded in
     /// memory and, for the sake of readers, in uncompressed size.
-    pub fn has_room(&self, limit: u64) -> bool {
+    pub(crate) fn has_room(&self, limit: u64) -> bool {
         self.memory_bytes() < limit && self.raw_len() < limit.saturating_mul(MAX_GROWTH_FACTOR)
     }
 
@@ -122,7 +122,9 @@ impl DeltaBatch {
             RevisionCheck::Duplicate => Ok(()),
             RevisionCheck::AfterGap(gap) => Err(BatchError::Gap(gap)),
             RevisionCheck::Next => {
-                self.partial_bytes = self.partial_bytes.saturating_add(estimate_text_bytes(&event));
+                self.partial_bytes = self
+                    .partial_bytes
+                    .saturating_add(estimate_text_bytes(&event));
                 self.partial.push((event, received));
                 Ok(())
             }

@@ -9,14 +9,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::sequence::CaptureGap;
 use super::upload::DeltaUploader;
 use super::worker::TailWorker;
-use crate::snapshotter::SnapshotRequestError;
 use crate::backoff::Backoff;
 use crate::election::OnStopCell;
 use crate::etcd::EtcdClient;
 use crate::metrics::SidecarMetrics;
+use crate::snapshotter::SnapshotRequestError;
 use crate::state::{StateSender, StoredSnapshot};
 
 /// Flush requests that may queue; there are few requesters.
@@ -24,50 +23,50 @@ const REQUEST_CAPACITY: usize = 16;
 
 /// Settings of delta snapshots.
 #[derive(Clone, Debug)]
-pub struct TailConfig {
+pub(crate) struct TailConfig {
     /// Time between two deltas; `None` stores them on demand and by size only.
-    pub period: Option<Duration>,
+    pub(crate) period: Option<Duration>,
     /// Uncompressed bytes after which a delta is stored at once.
-    pub limit_bytes: u64,
-    pub compression: Compression,
+    pub(crate) limit_bytes: u64,
+    pub(crate) compression: Compression,
     /// Pauses between upload attempts.
-    pub backoff: Backoff,
+    pub(crate) backoff: Backoff,
 }
 
 /// Event for the session.
 #[derive(Debug)]
-pub enum TailEvent {
+pub(crate) enum TailEvent {
     /// A delta was stored.
     Stored(StoredSnapshot),
     /// Events are missing and capture has stopped: a full snapshot is required.
-    Gap(CaptureGap),
+    Gap,
     /// Another sidecar stored deltas: restart capture after the store's end.
     Superseded,
 }
 
 /// A running tail.
-pub struct DeltaTail {
+pub(crate) struct DeltaTail {
     requests: mpsc::Sender<FlushRequest>,
     hold: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 /// Everything a tail needs.
-pub struct TailParts {
-    pub etcd: EtcdClient,
-    pub config: TailConfig,
-    pub uploader: DeltaUploader,
+pub(crate) struct TailParts {
+    pub(crate) etcd: EtcdClient,
+    pub(crate) config: TailConfig,
+    pub(crate) uploader: DeltaUploader,
     /// Receives the captured revision.
-    pub state_tx: StateSender,
-    pub metrics: SidecarMetrics,
+    pub(crate) state_tx: StateSender,
+    pub(crate) metrics: SidecarMetrics,
     /// Channel to the session.
-    pub events: mpsc::Sender<TailEvent>,
+    pub(crate) events: mpsc::Sender<TailEvent>,
 }
 
 impl DeltaTail {
     /// Captures etcd's history after a revision. While `is_held`, nothing is stored: a delta needs a full snapshot
     /// before it.
-    pub fn start(
+    pub(crate) fn start(
         parts: TailParts,
         after: Revision,
         is_held: bool,
@@ -86,23 +85,23 @@ impl DeltaTail {
     }
 
     /// Handle for tasks that request deltas.
-    pub fn flusher(&self) -> DeltaFlusher {
+    pub(crate) fn flusher(&self) -> DeltaFlusher {
         DeltaFlusher(self.requests.clone())
     }
 
     /// Handle for the full snapshotter; `None` while deltas are held back, because they wait for that full snapshot.
-    pub fn flusher_for_full(&self) -> Option<DeltaFlusher> {
+    pub(crate) fn flusher_for_full(&self) -> Option<DeltaFlusher> {
         let is_held = *self.hold.borrow();
         (!is_held).then(|| self.flusher())
     }
 
     /// Allows uploads, because a full snapshot is stored now.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.hold.send_replace(false);
     }
 
     /// Waits until the tail has ended; it must have been stopped.
-    pub async fn wait_until_ended(self) {
+    pub(crate) async fn wait_until_ended(self) {
         if let Err(error) = self.task.await {
             warn!(error = %error, "delta capture task failed");
         }
@@ -110,17 +109,20 @@ impl DeltaTail {
 }
 
 /// Requests that a tail stores its captured events.
-pub struct DeltaFlusher(mpsc::Sender<FlushRequest>);
+pub(crate) struct DeltaFlusher(mpsc::Sender<FlushRequest>);
 
 impl DeltaFlusher {
     /// Stores everything up to a revision, once it is captured. `None` if there was nothing to store.
-    pub async fn flush(self, through: Revision) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
+    pub(crate) async fn flush(
+        self,
+        through: Revision,
+    ) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
         let PendingFlush(answer) = self.request(through).await;
         answer.await.unwrap_or(Err(SnapshotRequestError::Aborted))
     }
 
     /// Sends the request; the caller decides how long to wait for the answer.
-    pub async fn request(self, through: Revision) -> PendingFlush {
+    pub(crate) async fn request(self, through: Revision) -> PendingFlush {
         let (reply, answer) = oneshot::channel();
         let _ = self.0.send(FlushRequest { through, reply }).await; // a tail that ended drops the request
         PendingFlush(answer)
@@ -128,11 +130,13 @@ impl DeltaFlusher {
 }
 
 /// A requested delta.
-pub struct PendingFlush(oneshot::Receiver<Result<Option<StoredSnapshot>, SnapshotRequestError>>);
+pub(crate) struct PendingFlush(
+    oneshot::Receiver<Result<Option<StoredSnapshot>, SnapshotRequestError>>,
+);
 
 impl PendingFlush {
     /// Waits until it is stored or failed, at most `timeout`.
-    pub async fn wait(self, timeout: Duration) {
+    pub(crate) async fn wait(self, timeout: Duration) {
         let _ = tokio::time::timeout(timeout, self.0).await; // the tail logs and retries failures
     }
 }

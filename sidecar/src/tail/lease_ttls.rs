@@ -40,22 +40,28 @@ pub struct LeaseTtls {
 
 impl LeaseTtls {
     /// Granted TTL in seconds, if known.
-    pub fn granted_ttl(&self, lease: LeaseId) -> Option<i64> {
+    pub(crate) fn granted_ttl(&self, lease: LeaseId) -> Option<i64> {
         self.granted.get(&lease).and_then(|known| known.seconds)
     }
 
     /// Caches a TTL; `None` for a lease that no longer exists.
-    pub fn insert(&mut self, lease: LeaseId, seconds: Option<i64>) {
+    pub(crate) fn insert(&mut self, lease: LeaseId, seconds: Option<i64>) {
         if self.granted.len() >= MAX_ENTRIES {
             self.granted.clear();
         }
         let since = Some(Instant::now());
-        self.granted.insert(lease, CachedTtl { seconds, fetched_at: since });
+        self.granted.insert(
+            lease,
+            CachedTtl {
+                seconds,
+                fetched_at: since,
+            },
+        );
     }
 
     /// Reads the TTLs of unknown and expired leases of these events from etcd. A lease that no longer exists has no
     /// TTL, and one whose request times out stays unknown. Answers received so far are kept if the future is dropped.
-    pub async fn refresh(&mut self, client: &Client, events: &[etcd_client::Event]) {
+    pub(crate) async fn refresh(&mut self, client: &Client, events: &[etcd_client::Event]) {
         let unknown = self.find_unknown(events);
         let mut answers = futures::stream::iter(unknown)
             .map(|lease| async move { (lease, request_ttl(client.clone(), lease).await) })
@@ -68,7 +74,7 @@ impl LeaseTtls {
     }
 
     /// Number of events whose lease has no cache entry.
-    pub fn count_unknown(&self, events: &[etcd_client::Event]) -> usize {
+    pub(crate) fn count_unknown(&self, events: &[etcd_client::Event]) -> usize {
         let leases = events.iter().filter_map(event_lease);
         leases
             .filter(|lease| !self.granted.contains_key(lease))
@@ -78,7 +84,11 @@ impl LeaseTtls {
     /// Leases of these events whose TTL must be read.
     fn find_unknown(&mut self, events: &[etcd_client::Event]) -> Vec<LeaseId> {
         self.invalidate_deleted(events);
-        let is_fresh = |known: &CachedTtl| known.fetched_at.is_some_and(|since| since.elapsed() < REFRESH_AFTER);
+        let is_fresh = |known: &CachedTtl| {
+            known
+                .fetched_at
+                .is_some_and(|since| since.elapsed() < REFRESH_AFTER)
+        };
         let mut unknown: Vec<LeaseId> = events
             .iter()
             .filter_map(event_lease)

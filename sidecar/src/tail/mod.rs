@@ -16,18 +16,17 @@
 //! snapshots, and the decision where to start (see `session`).
 
 mod batch;
-mod watcher;
-mod sequence;
 mod handle;
 mod lease_ttls;
-mod upload;
+mod sequence;
 mod stall_detector;
+mod upload;
+mod watcher;
 mod worker;
 
-pub use batch::{DeltaBatch, BatchError, SealedDelta};
-pub use watcher::{EtcdWatcher, WatchItem};
-pub use sequence::{CaptureGap, GapCause, RevisionSequence, RevisionCheck};
-pub use handle::{DeltaFlusher, PendingFlush, TailEvent, TailParts, DeltaTail, TailConfig};
+pub use batch::{BatchError, DeltaBatch, SealedDelta};
+pub(crate) use handle::{DeltaFlusher, DeltaTail, PendingFlush, TailConfig, TailEvent, TailParts};
 pub use lease_ttls::LeaseTtls;
+pub(crate) use upload::DeltaUploader;
 pub(crate) use upload::newest_revision;
-pub use upload::{DeltaUploadError, DeltaUploader};
+pub use watcher::{EtcdWatcher, WatchItem};

@@ -4,16 +4,16 @@ use std::fmt;
 
 use mainstay_ids::Revision;
 
-pub use crate::metrics::GapCause;
+pub(crate) use crate::metrics::GapCause;
 
 /// Revisions that were not captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureGap {
     /// First missing revision.
-    pub from: Revision,
+    pub(crate) from: Revision,
     /// Last missing revision, as far as known.
-    pub to: Revision,
-    pub cause: GapCause,
+    pub(crate) to: Revision,
+    pub(crate) cause: GapCause,
 }
 
 impl fmt::Display for CaptureGap {
@@ -35,7 +35,7 @@ impl fmt::Display for CaptureGap {
 
 /// Classification of an arriving revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RevisionCheck {
+pub(crate) enum RevisionCheck {
     Next,
     /// Captured already.
     Duplicate,
@@ -45,23 +45,23 @@ pub enum RevisionCheck {
 
 /// The captured part of etcd's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RevisionSequence {
+pub(crate) struct RevisionSequence {
     captured: Revision,
 }
 
 impl RevisionSequence {
     /// Continues after a revision.
-    pub fn starting_after(captured: Revision) -> Self {
+    pub(crate) fn starting_after(captured: Revision) -> Self {
         Self { captured }
     }
 
     /// Last completely captured revision.
-    pub fn captured(self) -> Revision {
+    pub(crate) fn captured(self) -> Revision {
         self.captured
     }
 
     /// Classifies an arriving revision.
-    pub fn classify(self, revision: Revision) -> RevisionCheck {
+    pub(crate) fn classify(self, revision: Revision) -> RevisionCheck {
         let expected = self.captured.next();
         if revision <= self.captured {
             RevisionCheck::Duplicate
@@ -77,7 +77,7 @@ impl RevisionSequence {
     }
 
     /// Marks the next revision as captured.
-    pub fn advance(&mut self) -> Revision {
+    pub(crate) fn advance(&mut self) -> Revision {
         self.captured = self.captured.next();
         self.captured
     }
@@ -99,7 +99,9 @@ mod tests {
 
     #[test]
     fn a_skipped_revision_is_named() {
-        let RevisionCheck::AfterGap(gap) = RevisionSequence::starting_after(Revision(10)).classify(Revision(14)) else {
+        let RevisionCheck::AfterGap(gap) =
+            RevisionSequence::starting_after(Revision(10)).classify(Revision(14))
+        else {
             panic!("the gap is not detected")
         };
         assert_eq!((gap.from, gap.to), (Revision(11), Revision(13)));

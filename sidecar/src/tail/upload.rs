@@ -13,7 +13,7 @@ use crate::state::StoredSnapshot;
 /// Why a delta was not stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DeltaUploadError {
+pub(crate) enum DeltaUploadError {
     #[error(transparent)]
     BackupStore(#[from] BackupStoreError),
     /// Leadership was lost or could not be confirmed before the upload was completed.
@@ -31,19 +31,14 @@ pub enum DeltaUploadError {
     },
     /// The upload task panicked or was aborted.
     #[error("delta upload task failed")]
-    Aborted {
-        source: tokio::task::JoinError,
-    },
+    Aborted { source: tokio::task::JoinError },
     #[error("upload {name}")]
-    Store {
-        name: String,
-        source: StoreError,
-    },
+    Store { name: String, source: StoreError },
 }
 
 impl DeltaUploadError {
     /// Failure class for metrics.
-    pub fn class(&self) -> &'static str {
+    pub(crate) fn class(&self) -> &'static str {
         match self {
             Self::Fenced { .. } => "fenced",
             Self::Aborted { .. } => "internal",
@@ -54,25 +49,29 @@ impl DeltaUploadError {
 
 /// A stored delta.
 #[derive(Debug)]
-pub struct UploadedDelta {
-    pub stored: StoredSnapshot,
+pub(crate) struct UploadedDelta {
+    pub(crate) stored: StoredSnapshot,
     /// Number of multipart upload parts.
-    pub parts: usize,
+    pub(crate) parts: usize,
 }
 
 /// Uploads deltas.
 #[derive(Clone)]
-pub struct DeltaUploader {
-    pub store: BackupStore,
+pub(crate) struct DeltaUploader {
+    pub(crate) store: BackupStore,
     /// Confirms leadership before an object becomes visible.
-    pub fence: LeaderFence,
+    pub(crate) fence: LeaderFence,
 }
 
 impl DeltaUploader {
     /// Uploads a delta. With `first`, lists the store before: the previous leader may have stored more deltas since this
     /// session listed it. Only deltas count, not a newer full snapshot: without this delta the revisions before that
     /// snapshot could not be restored.
-    pub async fn try_upload(&self, sealed: &SealedDelta, first: bool) -> Result<UploadedDelta, DeltaUploadError> {
+    pub(crate) async fn try_upload(
+        &self,
+        sealed: &SealedDelta,
+        first: bool,
+    ) -> Result<UploadedDelta, DeltaUploadError> {
         let store = self.store.open().await?;
         let name = sealed.name.to_string();
         if first {
@@ -118,7 +117,11 @@ impl DeltaUploader {
 }
 
 /// Compares the existing object with the delta to be stored.
-async fn is_same_object(store: &SnapStore, key: &str, sealed: &SealedDelta) -> Result<bool, StoreError> {
+async fn is_same_object(
+    store: &SnapStore,
+    key: &str,
+    sealed: &SealedDelta,
+) -> Result<bool, StoreError> {
     match store.get_bytes(key, sealed.bytes.len() as u64).await {
         Ok(found) => Ok(found == sealed.bytes),
         Err(StoreError::TooLarge { .. }) => Ok(false),

@@ -12,8 +12,8 @@ use mainstay_telemetry::ErrorChain;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use self::catch_up::{CatchUpWatch, CatchUpBackoff, count_lag_revisions};
-use crate::etcd::{EtcdClient, EtcdError, EtcdCall};
+use self::catch_up::{CatchUpBackoff, CatchUpWatch, count_lag_revisions};
+use crate::etcd::{EtcdCall, EtcdClient, EtcdError};
 
 /// Responses read ahead; with fragmentation, each is about as large as etcd's request limit.
 const QUEUE_CAPACITY: usize = 4;
@@ -100,7 +100,12 @@ impl WatchReader {
                 },
                 Err(error) => Some(error),
             };
-            if self.sender.send(WatchItem::Reopened { error: trouble }).await.is_err() {
+            if self
+                .sender
+                .send(WatchItem::Reopened { error: trouble })
+                .await
+                .is_err()
+            {
                 return;
             }
             tokio::time::sleep(RETRY_DELAY).await;
@@ -109,7 +114,9 @@ impl WatchReader {
 
     async fn connect(&self) -> Result<(Client, WatchStream), EtcdError> {
         let client = self.etcd.own_client().await?;
-        let stream = self.open_watch(&client, Some(self.last_complete.next())).await?;
+        let stream = self
+            .open_watch(&client, Some(self.last_complete.next()))
+            .await?;
         Ok((client, stream))
     }
 
@@ -160,7 +167,10 @@ impl WatchReader {
             {
                 return end;
             }
-            if leap.is_none() && kept.is_empty() && rest.should_start(count_lag_revisions(&response)) {
+            if leap.is_none()
+                && kept.is_empty()
+                && rest.should_start(count_lag_revisions(&response))
+            {
                 rest.start();
                 leap = match self.open_watch(&client, None).await {
                     Ok(ahead) => Some(CatchUpWatch::new(ahead)),

@@ -12,17 +12,17 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::batch::{DeltaBatch, BatchError, SealedDelta};
-use super::watcher::{EtcdWatcher, WatchItem};
-use super::sequence::{CaptureGap, GapCause};
-use super::handle::{FlushRequest, TailEvent, TailParts, TailConfig};
+use super::batch::{BatchError, DeltaBatch, SealedDelta};
+use super::handle::{FlushRequest, TailConfig, TailEvent, TailParts};
 use super::lease_ttls::LeaseTtls;
-use super::upload::{DeltaUploadError, UploadedDelta, DeltaUploader};
+use super::sequence::{CaptureGap, GapCause};
 use super::stall_detector::StallDetector;
-use crate::snapshotter::SnapshotRequestError;
+use super::upload::{DeltaUploadError, DeltaUploader, UploadedDelta};
+use super::watcher::{EtcdWatcher, WatchItem};
 use crate::election::{OnStop, OnStopCell};
 use crate::etcd::{EtcdClient, EtcdError};
 use crate::metrics::SidecarMetrics;
+use crate::snapshotter::SnapshotRequestError;
 use crate::state::{StateSender, StoredSnapshot};
 
 /// How often the capture lag is measured.
@@ -159,7 +159,9 @@ impl TailWorker {
             self.metrics.record_success(SnapshotKind::Delta, now);
             self.state_tx.send_modify(|state| {
                 state.delta_checked_at = Some(now);
-                state.failure.take_if(|trouble| trouble.class == WATCH_FAILURE_CLASS);
+                state
+                    .failure
+                    .take_if(|trouble| trouble.class == WATCH_FAILURE_CLASS);
             });
         }
     }
@@ -216,7 +218,11 @@ impl TailWorker {
         self.unknown_ttl_events = self.unknown_ttl_events.saturating_add(unknown);
     }
 
-    fn push_events(&mut self, events: Vec<etcd_client::Event>, is_complete: bool) -> Result<(), BatchError> {
+    fn push_events(
+        &mut self,
+        events: Vec<etcd_client::Event>,
+        is_complete: bool,
+    ) -> Result<(), BatchError> {
         let received = Timestamp::now();
         for event in events {
             self.batch.push(event, received, &self.lease_ttls)?;
@@ -246,7 +252,7 @@ impl TailWorker {
         self.is_upload_due = true;
         self.metrics.count_gap(gap.cause);
         error!(revision = %gap.from, "{gap}; full snapshot required");
-        let _ = self.events.send(TailEvent::Gap(gap)).await; // the session may have ended
+        let _ = self.events.send(TailEvent::Gap).await; // the session may have ended
     }
 
     /// Logs the first failure to open the watch, and then every half minute.
@@ -256,7 +262,11 @@ impl TailWorker {
             warn!(error = %ErrorChain(&error), revision = %self.batch.captured(), "failed to open the watch, retrying");
         }
         self.watch_failures = self.watch_failures.saturating_add(1);
-        crate::state::record_failure(&self.state_tx, WATCH_FAILURE_CLASS, &ErrorChain(&error).to_string());
+        crate::state::record_failure(
+            &self.state_tx,
+            WATCH_FAILURE_CLASS,
+            &ErrorChain(&error).to_string(),
+        );
     }
 
     fn publish_captured(&mut self) {
@@ -272,7 +282,10 @@ impl TailWorker {
     /// Revisions that etcd has and the capture does not have yet.
     fn lag_revisions(&self) -> i64 {
         let state = self.state_tx.borrow();
-        let newest = state.member_status.as_ref().map(|member_status| member_status.revision);
+        let newest = state
+            .member_status
+            .as_ref()
+            .map(|member_status| member_status.revision);
         newest.map_or(0, |newest| {
             newest.0.saturating_sub(self.batch.captured().0).max(0)
         })
@@ -308,10 +321,14 @@ impl TailWorker {
         self.answer_satisfied_requests();
         let captured = self.batch.captured();
         let is_full = self.batch.raw_len() >= self.config.limit_bytes;
-        let is_asked = self.flush_requests.iter().any(|asked| asked.through <= captured);
+        let is_asked = self
+            .flush_requests
+            .iter()
+            .any(|asked| asked.through <= captured);
         // A delta without a full snapshot before it cannot be restored.
         let is_held = *self.hold.borrow();
-        if is_held || self.pending_upload.is_some() || !(self.is_upload_due || is_full || is_asked) {
+        if is_held || self.pending_upload.is_some() || !(self.is_upload_due || is_full || is_asked)
+        {
             return;
         }
         self.is_upload_due = false;
@@ -363,7 +380,9 @@ impl TailWorker {
                 self.metrics.count_upload_parts(parts);
                 self.on_stored(stored, &pending_upload.sealed).await;
             }
-            Err(DeltaUploadError::Superseded { reaches, .. }) => self.on_superseded(reaches, pending_upload).await,
+            Err(DeltaUploadError::Superseded { reaches, .. }) => {
+                self.on_superseded(reaches, pending_upload).await
+            }
             Err(error) => self.on_upload_failed(&error, pending_upload),
         }
     }
@@ -377,7 +396,11 @@ impl TailWorker {
             if matches!(has_history, Ok(false)) {
                 warn!(revision = %reaches, "another sidecar stored up to this revision and etcd has compacted the following ones, uploading an overlapping delta");
                 self.is_first_upload = false;
-                return self.start_upload(pending_upload.sealed, pending_upload.attempts, Duration::ZERO);
+                return self.start_upload(
+                    pending_upload.sealed,
+                    pending_upload.attempts,
+                    Duration::ZERO,
+                );
             }
         }
         info!(revision = %reaches, "another sidecar stored up to this revision, restarting capture after it");
@@ -407,9 +430,13 @@ impl TailWorker {
         }
         let reason = ErrorChain(error).to_string();
         crate::state::record_failure(&self.state_tx, error.class(), &reason);
-        for asked in take_requests_through(&mut self.flush_requests, pending_upload.sealed.name.last) {
+        for asked in
+            take_requests_through(&mut self.flush_requests, pending_upload.sealed.name.last)
+        {
             let reason = reason.clone();
-            let _ = asked.reply.send(Err(SnapshotRequestError::Failed { reason })); // the requester may be gone
+            let _ = asked
+                .reply
+                .send(Err(SnapshotRequestError::Failed { reason })); // the requester may be gone
         }
         self.start_upload(pending_upload.sealed, attempts, pause);
     }
@@ -426,9 +453,7 @@ impl TailWorker {
             }
             let wait = tokio::time::timeout_at(deadline, wait_for_upload(&mut self.pending_upload));
             let Ok(outcome) = wait.await else {
-                warn!(
-                    "remaining events not uploaded in time, the next leader captures them again"
-                );
+                warn!("remaining events not uploaded in time, the next leader captures them again");
                 return;
             };
             // An attempt that started before the stop saw only that leadership ended; retry it with the stop mode set.
@@ -451,7 +476,9 @@ fn take_requests_through(asked: &mut Vec<FlushRequest>, revision: Revision) -> V
 }
 
 /// Waits for the running upload attempt; for ever if there is none.
-async fn wait_for_upload(pending_upload: &mut Option<PendingUpload>) -> Result<UploadedDelta, DeltaUploadError> {
+async fn wait_for_upload(
+    pending_upload: &mut Option<PendingUpload>,
+) -> Result<UploadedDelta, DeltaUploadError> {
     let Some(pending_upload) = pending_upload else {
         return std::future::pending().await;
     };

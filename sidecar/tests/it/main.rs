@@ -6,9 +6,9 @@
     reason = "a test that cannot continue should fail at once"
 )]
 
-mod watcher;
 mod http;
 mod kubernetes;
 mod maintenance;
 mod manual;
 mod retention;
+mod watcher;

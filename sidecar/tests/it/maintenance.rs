@@ -7,8 +7,10 @@ use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions};
 use mainstay_archive::catalogue::Catalogue;
 use mainstay_ids::MemberId;
-use mainstay_sidecar::snapshotter::{SnapshotRequestError, Finality, Snapshotter};
-use mainstay_sidecar::maintenance::{Connect, EtcdConnectError, MaintenanceMetrics, MaintenanceOutcome};
+use mainstay_sidecar::maintenance::{
+    Connect, EtcdConnectError, MaintenanceMetrics, MaintenanceOutcome,
+};
+use mainstay_sidecar::snapshotter::{Finality, SnapshotRequestError, Snapshotter};
 use mainstay_sidecar::state::StoredSnapshot;
 
 /// Client URLs of the members of a test.
@@ -77,7 +79,14 @@ impl Snapshotter for RecordingSnapshotter {
     }
 
     async fn take_delta(&self) -> Result<Option<StoredSnapshot>, SnapshotRequestError> {
-        let status = self.connector.connect_own().await.unwrap().status().await.unwrap();
+        let status = self
+            .connector
+            .connect_own()
+            .await
+            .unwrap()
+            .status()
+            .await
+            .unwrap();
         let leader = MemberId(status.leader());
         self.leaders.lock().unwrap().push(leader);
         Ok(None)
@@ -96,8 +105,12 @@ mod live {
     use jiff::{SignedDuration, Timestamp};
     use mainstay_ids::Revision;
     use mainstay_sidecar::maintenance::alarms::{ClusterAlarm, ClusterAlarmKind, list_alarms};
-    use mainstay_sidecar::maintenance::defragment::decision::{DefragmentRefusal, Threshold, DefragmentTrigger};
-    use mainstay_sidecar::maintenance::defragment::observation::{ObservedCluster, MemberRole, VoterStatus, observe_cluster};
+    use mainstay_sidecar::maintenance::defragment::decision::{
+        DefragmentRefusal, DefragmentTrigger, Threshold,
+    };
+    use mainstay_sidecar::maintenance::defragment::observation::{
+        MemberRole, ObservedCluster, VoterStatus, observe_cluster,
+    };
     use mainstay_sidecar::maintenance::defragment::{
         DefragmentConfig, DefragmentError, Defragmenter,
     };
@@ -105,7 +118,7 @@ mod live {
     use mainstay_sidecar::maintenance::peer_url::{PeerUrlOutcome, reconcile_peer_urls};
     use mainstay_sidecar::state::{SidecarRole, SidecarState};
     use mainstay_testkit::etcd::free_url;
-    use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease};
+    use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer};
     use tokio::sync::{Semaphore, watch};
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::AbortOnDropHandle;
@@ -166,7 +179,11 @@ mod live {
         }
     }
 
-    fn build_defragmenter(links: &Arc<TestConnector>, metrics: &Arc<RecordedMetrics>, threshold: u64) -> Defragmenter {
+    fn build_defragmenter(
+        links: &Arc<TestConnector>,
+        metrics: &Arc<RecordedMetrics>,
+        threshold: u64,
+    ) -> Defragmenter {
         let config = DefragmentConfig {
             schedule: Some("* * * * *".parse().unwrap()),
             threshold: Some(Threshold {
@@ -234,7 +251,8 @@ mod live {
     }
 
     async fn every_member_is_defragmented_the_leader_last(version: EtcdRelease) {
-        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
+        let cluster =
+            EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
         fill_with_garbage(&cluster.members[0]).await;
         let links = build_connector(&cluster.members, 0);
         let before = wait_for_free_pages(&links).await;
@@ -249,7 +267,9 @@ mod live {
             leaders: Mutex::default(),
         });
         let pass = build_defragmenter(&links, &metrics, 50).with_snapshotter(snapshotter.clone());
-        pass.run_once(DefragmentTrigger::Schedule, &mut done).await.unwrap();
+        pass.run_once(DefragmentTrigger::Schedule, &mut done)
+            .await
+            .unwrap();
 
         writer.wait_for_writes(10).await;
         let stored = writer.stop().await;
@@ -263,11 +283,18 @@ mod live {
         assert_eq!(done.len(), 3);
         assert_ne!(after[0].1.leader, leader, "leadership was not transferred");
         let leaders = snapshotter.leaders.lock().unwrap().clone();
-        assert_eq!(leaders, [leader], "no delta was stored before the leader change");
+        assert_eq!(
+            leaders,
+            [leader],
+            "no delta was stored before the leader change"
+        );
         let (_, leader) = before.iter().find(|(id, _)| *id == leader).unwrap();
         let defragmentations = metrics.defragmented.lock().unwrap().clone();
         assert_eq!(defragmentations.len(), 3, "{defragmentations:?}");
-        assert_eq!(defragmentations[2], (leader.url.clone(), MaintenanceOutcome::Succeeded));
+        assert_eq!(
+            defragmentations[2],
+            (leader.url.clone(), MaintenanceOutcome::Succeeded)
+        );
 
         for member in &cluster.members {
             let keys = member.all_keys().await;
@@ -292,7 +319,8 @@ mod live {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_threshold_defragments_who_is_above_it_and_then_nobody() {
         let version = EtcdRelease::V3_5New;
-        let cluster = EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
+        let cluster =
+            EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
         fill_with_garbage(&cluster.members[0]).await;
         let links = build_connector(&cluster.members, 0);
         let before = wait_for_free_pages(&links).await;
@@ -314,7 +342,10 @@ mod live {
             .unwrap();
         let defragmentations = metrics.defragmented.lock().unwrap().clone();
         assert_eq!(defragmentations.len(), 2, "{defragmentations:?}");
-        assert!(defragmentations.iter().all(|(url, _)| *url != early.url), "{defragmentations:?}");
+        assert!(
+            defragmentations.iter().all(|(url, _)| *url != early.url),
+            "{defragmentations:?}"
+        );
         pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new())
             .await
             .unwrap();
@@ -333,16 +364,25 @@ mod live {
         cluster.members[away].kill();
         let metrics = Arc::new(RecordedMetrics::default());
         let pass = build_defragmenter(&links, &metrics, 50);
-        let error = pass.run_once(DefragmentTrigger::Schedule, &mut BTreeSet::new()).await;
+        let error = pass
+            .run_once(DefragmentTrigger::Schedule, &mut BTreeSet::new())
+            .await;
         let error = error.unwrap_err();
-        let refused = matches!(error, DefragmentError::Refused(DefragmentRefusal::Unhealthy { .. }));
+        let refused = matches!(
+            error,
+            DefragmentError::Refused(DefragmentRefusal::Unhealthy { .. })
+        );
         assert!(refused, "{error:?}");
         assert!(metrics.defragmented.lock().unwrap().is_empty());
     }
 
     /// A sidecar in this role that defragments every minute, unless the lock is held. Its clock is one second before the next
     /// minute.
-    fn start_every_minute(links: &Arc<TestConnector>, standing: SidecarRole, maintenance_lock: &Arc<Semaphore>) -> DefragmentSidecar {
+    fn start_every_minute(
+        links: &Arc<TestConnector>,
+        standing: SidecarRole,
+        maintenance_lock: &Arc<Semaphore>,
+    ) -> DefragmentSidecar {
         let now = Timestamp::now();
         let minute = Timestamp::from_second(now.as_second() / 60 * 60).unwrap();
         let ahead = minute + SignedDuration::from_secs(59) - now;
@@ -350,7 +390,8 @@ mod live {
         let (minute_tx, minute_started) = watch::channel(false);
         let clock = move || {
             let now = Timestamp::now() + ahead;
-            minute_tx.send_if_modified(|reached| now >= minute && !std::mem::replace(reached, true));
+            minute_tx
+                .send_if_modified(|reached| now >= minute && !std::mem::replace(reached, true));
             now
         };
         let told = Arc::new(RecordedMetrics::default());
@@ -359,7 +400,12 @@ mod live {
             threshold: None,
             timeout: Duration::from_mins(1),
         };
-        let defragmenter = Defragmenter::new(links.clone(), maintenance_lock.clone(), config, told.clone());
+        let defragmenter = Defragmenter::new(
+            links.clone(),
+            maintenance_lock.clone(),
+            config,
+            told.clone(),
+        );
         let defragmenter = defragmenter.with_clock(clock);
         let state = SidecarState {
             role: standing,
@@ -404,18 +450,33 @@ mod live {
 
         for sidecar in [&mut leader, &mut follower] {
             let reached = sidecar.minute_started.wait_for(|reached| *reached);
-            tokio::time::timeout(TEST_TIMEOUT, reached).await.unwrap().unwrap();
+            tokio::time::timeout(TEST_TIMEOUT, reached)
+                .await
+                .unwrap()
+                .unwrap();
         }
         // Time for a sidecar that ignores the lock to start.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!((leader.count_defragmentations(), follower.count_defragmentations()), (0, 0));
+        assert_eq!(
+            (
+                leader.count_defragmentations(),
+                follower.count_defragmentations()
+            ),
+            (0, 0)
+        );
         drop(snapshot);
         let deadline = Instant::now() + TEST_TIMEOUT;
         while leader.count_defragmentations() == 0 {
             assert!(Instant::now() < deadline, "no member was defragmented");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!((leader.count_defragmentations(), follower.count_defragmentations()), (1, 0));
+        assert_eq!(
+            (
+                leader.count_defragmentations(),
+                follower.count_defragmentations()
+            ),
+            (1, 0)
+        );
         for sidecar in [leader, follower] {
             sidecar.cancel.cancel();
             sidecar.task.await.unwrap();
@@ -441,8 +502,13 @@ mod live {
         let before = voter_statuses(&links).await[0].1.db_bytes;
         let metrics = Arc::new(RecordedMetrics::default());
         let pass = build_defragmenter(&links, &metrics, 1);
-        let alone = pass.run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new()).await;
-        let refused = matches!(alone, Err(DefragmentError::Refused(DefragmentRefusal::SingleMember)));
+        let alone = pass
+            .run_once(DefragmentTrigger::Threshold, &mut BTreeSet::new())
+            .await;
+        let refused = matches!(
+            alone,
+            Err(DefragmentError::Refused(DefragmentRefusal::SingleMember))
+        );
         assert!(refused, "{alone:?}");
         pass.run_once(DefragmentTrigger::Schedule, &mut BTreeSet::new())
             .await
@@ -454,11 +520,15 @@ mod live {
     async fn a_learner_becomes_a_voter(version: EtcdRelease) {
         let (first, second) = (free_url(), free_url());
         let options = EtcdOptions::new().name("m0").peer_url(&first);
-        let first_member = EtcdServer::start(version, options.initial_cluster(format!("m0={first}"))).await;
+        let first_member =
+            EtcdServer::start(version, options.initial_cluster(format!("m0={first}"))).await;
         let mut client = first_member.client().await;
         let as_learner = Some(MemberAddOptions::new().with_is_learner());
         client.member_add([&second], as_learner).await.unwrap();
-        let options = EtcdOptions::new().name("m1").peer_url(&second).join_existing();
+        let options = EtcdOptions::new()
+            .name("m1")
+            .peer_url(&second)
+            .join_existing();
         let options = options.initial_cluster(format!("m0={first},m1={second}"));
         let joined = EtcdServer::start(version, options).await;
         let links = TestConnector {
@@ -479,8 +549,14 @@ mod live {
         tokio::time::timeout(TEST_TIMEOUT, promotion)
             .await
             .expect("the member is still a learner");
-        assert_eq!(*metrics.promoted.lock().unwrap(), [MaintenanceOutcome::Succeeded]);
-        assert_eq!(promote(&links, &metrics).await.unwrap(), PromotionOutcome::AlreadyVoter);
+        assert_eq!(
+            *metrics.promoted.lock().unwrap(),
+            [MaintenanceOutcome::Succeeded]
+        );
+        assert_eq!(
+            promote(&links, &metrics).await.unwrap(),
+            PromotionOutcome::AlreadyVoter
+        );
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -499,13 +575,17 @@ mod live {
             let etcd = [EtcdServer::start(version, EtcdOptions::new()).await];
             let links = build_connector(&etcd, 0);
             let before = vec![etcd[0].peer_url().to_owned()];
-            let check = async |configured: &[String]| reconcile_peer_urls(links.as_ref(), configured).await;
+            let check =
+                async |configured: &[String]| reconcile_peer_urls(links.as_ref(), configured).await;
             assert_eq!(check(&before).await.unwrap(), PeerUrlOutcome::UpToDate);
             assert_eq!(check(&[]).await.unwrap(), PeerUrlOutcome::UpToDate);
             let (one, other) = (free_url(), free_url());
             let updated = check(&[one.clone(), other.clone()]).await.unwrap();
             assert_eq!(updated, PeerUrlOutcome::Updated { before });
-            assert_eq!(check(&[other, one]).await.unwrap(), PeerUrlOutcome::UpToDate);
+            assert_eq!(
+                check(&[other, one]).await.unwrap(),
+                PeerUrlOutcome::UpToDate
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Garbage collection on a directory and on a real S3 server.
 
-mod test_store;
 mod s3;
+mod test_store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use mainstay_archive::retention::{KeepReason, RetentionPolicy, DeletionReason, RetentionRules};
+use mainstay_archive::retention::{DeletionReason, KeepReason, RetentionPolicy, RetentionRules};
 use mainstay_sidecar::retention::{
-    RetentionAction, PinnedKeys, PinSource, PinsError, Retention, RetentionConfig, RetentionError, StaticPins,
+    PinSource, PinnedKeys, PinsError, Retention, RetentionAction, RetentionConfig, RetentionError,
+    StaticPins,
 };
 use mainstay_store::SnapStore;
 use tokio_util::sync::CancellationToken;
 
-use self::test_store::{TestStore, NOW};
+use self::test_store::{NOW, TestStore};
 
 fn test_time() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
@@ -97,7 +98,9 @@ async fn a_damaged_delta_ends_the_chain_before_it() {
     let sound = bucket.put_delta(11, 20, 2).await;
     let damaged = bucket.put_delta_with_gap(21, 30, 3).await;
     let after = bucket.put_delta(31, 40, 4).await;
-    let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
+    let summary = build_retention(&bucket.store, keep_one_config())
+        .run_once(test_time())
+        .await;
     let summary = summary.unwrap();
     assert_eq!(summary.verified_base.as_ref(), Some(&base));
     assert_eq!(summary.damaged, std::slice::from_ref(&damaged));
@@ -111,7 +114,9 @@ async fn without_a_single_whole_chain_nothing_goes() {
     bucket.put_damaged_full(10, 0).await;
     bucket.put_delta(11, 20, 1).await;
     bucket.put_damaged_full(20, 2).await;
-    let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
+    let summary = build_retention(&bucket.store, keep_one_config())
+        .run_once(test_time())
+        .await;
     let summary = summary.unwrap();
     assert_eq!((summary.verified_base, summary.damaged.len()), (None, 2));
     assert!(
@@ -152,7 +157,9 @@ async fn a_dry_run_names_what_would_go_and_deletes_nothing() {
         action: RetentionAction::DryRun,
         ..keep_one_config()
     };
-    let summary = build_retention(&bucket.store, config).run_once(test_time()).await;
+    let summary = build_retention(&bucket.store, config)
+        .run_once(test_time())
+        .await;
     let planned: Vec<_> = summary
         .unwrap()
         .plan

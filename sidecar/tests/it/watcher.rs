@@ -10,7 +10,7 @@ mod live {
     use mainstay_ids::Revision;
     use mainstay_sidecar::args::SidecarArgs;
     use mainstay_sidecar::etcd::EtcdClient;
-    use mainstay_sidecar::tail::{DeltaBatch, EtcdWatcher, WatchItem, LeaseTtls};
+    use mainstay_sidecar::tail::{DeltaBatch, EtcdWatcher, LeaseTtls, WatchItem};
     use mainstay_testkit::{EtcdOptions, each_version, newest_version};
 
     fn client_of(member: &mainstay_testkit::EtcdServer) -> EtcdClient {

@@ -14,11 +14,11 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use mainstay_ids::Revision;
 use mainstay_testkit::recorder::RecorderCompression;
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, KeyValueHash, Recorder};
+use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer, KeyValueHash, Recorder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::load::{DatasetShape, BenchWriters};
+use super::load::{BenchWriters, DatasetShape};
 
 /// The etcd that creates the data and that everything is compared with.
 pub(super) const ETCD_RELEASE: EtcdRelease = EtcdRelease::V3_5New;
@@ -101,8 +101,10 @@ impl Dataset {
     }
 
     fn open(home: PathBuf) -> anyhow::Result<Self> {
-        let manifest = fs::read(home.join("manifest.json")).context("failed to read the manifest")?;
-        let manifest: Manifest = serde_json::from_slice(&manifest).context("failed to read the manifest")?;
+        let manifest =
+            fs::read(home.join("manifest.json")).context("failed to read the manifest")?;
+        let manifest: Manifest =
+            serde_json::from_slice(&manifest).context("failed to read the manifest")?;
         let folder = home.join(BUCKET).join(PREFIX).join("v2");
         let mut objects = Vec::new();
         for entry in fs::read_dir(&folder).context("failed to list the backup")? {
@@ -147,7 +149,11 @@ impl Dataset {
     }
 
     /// Fails unless this etcd has the history of the data.
-    pub(super) async fn verify_history(&self, etcd: &EtcdServer, expected: ManifestHash) -> anyhow::Result<()> {
+    pub(super) async fn verify_history(
+        &self,
+        etcd: &EtcdServer,
+        expected: ManifestHash,
+    ) -> anyhow::Result<()> {
         let last = Revision(self.manifest.last_revision);
         let reached = etcd.revision().await;
         ensure!(
@@ -193,11 +199,9 @@ async fn create_dataset(home: &Path, shape: DatasetShape, version: String) -> an
     let mut writers = BenchWriters::connect(&etcd, shape).await;
     writers.fill().await?;
     let seconds = started.elapsed().as_secs_f64();
-    eprintln!(
-        "bench: {} keys written after {seconds:.0} s",
-        shape.keys
-    );
-    let mut recorder = Recorder::start(&etcd, &home.join(BUCKET), PREFIX, RecorderCompression::Gzip).await;
+    eprintln!("bench: {} keys written after {seconds:.0} s", shape.keys);
+    let mut recorder =
+        Recorder::start(&etcd, &home.join(BUCKET), PREFIX, RecorderCompression::Gzip).await;
     let base_revision = recorder.last_revision();
     for delta in 0..shape.deltas {
         let until = |delta: usize| shape.writes * delta / shape.deltas;

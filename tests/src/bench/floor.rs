@@ -61,7 +61,8 @@ impl RestoreFloor {
     /// The medians of several measurements.
     pub(super) fn median(floors: &[Self]) -> Option<Self> {
         let first = floors.first()?;
-        let of = |part: fn(&Self) -> Cost| median_cost(&floors.iter().map(part).collect::<Vec<_>>());
+        let of =
+            |part: fn(&Self) -> Cost| median_cost(&floors.iter().map(part).collect::<Vec<_>>());
         Some(Self {
             inflate: of(|floor| floor.inflate),
             write: of(|floor| floor.write),
@@ -116,7 +117,8 @@ pub(super) fn inflate(object: &Path, sink: &mut impl Write) -> anyhow::Result<u6
 
 /// The inflated stream of an object.
 pub(super) fn open_inflated(object: &Path) -> anyhow::Result<Box<dyn Read + Send>> {
-    let file = File::open(object).with_context(|| format!("failed to open {}", object.display()))?;
+    let file =
+        File::open(object).with_context(|| format!("failed to open {}", object.display()))?;
     Ok(open_decoder(&Compression::Gzip, file, NonZeroUsize::MIN)?)
 }
 
@@ -128,7 +130,8 @@ fn write_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     let mut left = bytes;
     while left > 0 {
         let count = usize::try_from(left).unwrap_or(CHUNK_SIZE).min(CHUNK_SIZE);
-        file.write_all(&piece[..count]).context("failed to write a file")?;
+        file.write_all(&piece[..count])
+            .context("failed to write a file")?;
         left -= count as u64;
     }
     file.sync_data().context("failed to sync a file")

@@ -30,7 +30,9 @@ impl Machine {
         });
         Self {
             cores: thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            processor: find_field(&cpu, "model name").unwrap_or("unknown").to_owned(),
+            processor: find_field(&cpu, "model name")
+                .unwrap_or("unknown")
+                .to_owned(),
             memory_bytes: kibibytes.unwrap_or(0) * 1024,
             kernel: kernel_release(&read_file("/proc/sys/kernel/osrelease")),
             load: read_file("/proc/loadavg")

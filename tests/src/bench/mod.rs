@@ -14,16 +14,16 @@
 //! reported, a wrong result is an error. No time limit fails the benchmark, so a slow machine does not.
 
 mod args;
-mod targets;
 mod controller;
 mod dataset;
 mod floor;
 mod load;
 mod machine;
-mod restorer;
 mod replay;
 mod report;
+mod restorer;
 mod sidecar;
+mod targets;
 mod timed;
 mod usage;
 
@@ -41,8 +41,8 @@ pub use sidecar::SidecarBenchArgs;
 use dataset::Dataset;
 use floor::RestoreFloor;
 use machine::Machine;
-use restorer::{RestorerBench, RestoredDir, VerifyCosts};
 use replay::Replay;
+use restorer::{RestoredDir, RestorerBench, VerifyCosts};
 use timed::Cost;
 
 /// Prefix of the names of scratch directories.
@@ -114,7 +114,9 @@ fn measure_scale(
 ) -> anyhow::Result<ScaleResults> {
     let dataset = runtime.block_on(Dataset::open_or_create(data, scale))?;
     // Next to the data: on the same disk, not in a tmpfs.
-    let scratch = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(data);
+    let scratch = tempfile::Builder::new()
+        .prefix(WORK_DIR_PREFIX)
+        .tempdir_in(data);
     let scratch = scratch.context("failed to create a scratch directory")?;
     let (runs, page_cache) = (args.runs.max(1), args.page_cache);
     let bench = RestorerBench {
@@ -205,7 +207,10 @@ mod tests {
         assert!(!data.path().join("4-abc.making").exists());
         assert!(data.path().join("1-abc/bucket").exists());
         let refused = lock_data_dir(data.path()).unwrap_err();
-        assert!(refused.to_string().contains("another benchmark"), "{refused}");
+        assert!(
+            refused.to_string().contains("another benchmark"),
+            "{refused}"
+        );
         drop(first);
         lock_data_dir(data.path()).unwrap();
     }

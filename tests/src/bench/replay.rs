@@ -115,7 +115,8 @@ pub(super) async fn measure(
 
 fn inflate_base(base: &Path, snapshot: &Path) -> anyhow::Result<f64> {
     let started = Instant::now();
-    let mut file = File::create(snapshot).context("failed to create a file for the full snapshot")?;
+    let mut file =
+        File::create(snapshot).context("failed to create a file for the full snapshot")?;
     floor::inflate(base, &mut file)?;
     Ok(started.elapsed().as_secs_f64())
 }
@@ -138,7 +139,11 @@ fn restore_base(
 }
 
 /// Sends one transaction per revision, in order; returns their number.
-async fn replay_deltas(deltas: &[PathBuf], etcd: &EtcdServer, most: usize) -> anyhow::Result<usize> {
+async fn replay_deltas(
+    deltas: &[PathBuf],
+    etcd: &EtcdServer,
+    most: usize,
+) -> anyhow::Result<usize> {
     let mut kv = etcd.client().await.kv_client();
     let mut sent = 0;
     for delta in deltas {
@@ -192,7 +197,11 @@ async fn commit_revision(
 }
 
 /// The steps of etcd-backup-restore's compaction after its restore.
-async fn compact_and_save(dataset: &Dataset, etcd: &EtcdServer, scratch: &Path) -> anyhow::Result<f64> {
+async fn compact_and_save(
+    dataset: &Dataset,
+    etcd: &EtcdServer,
+    scratch: &Path,
+) -> anyhow::Result<f64> {
     let started = Instant::now();
     etcd.compact(Revision(dataset.manifest.last_revision)).await;
     etcd.client()

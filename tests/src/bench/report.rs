@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::args::{BenchArgs, PageCache};
-use super::targets::{self, TargetResult, format_megabytes};
 use super::dataset::file_length;
 use super::machine::Machine;
+use super::targets::{self, TargetResult, format_megabytes};
 use super::timed::Cost;
 use super::{Replay, ScaleResults};
 
@@ -33,8 +33,9 @@ pub(super) fn render(
     machine: &Machine,
     results: &[ScaleResults],
 ) -> anyhow::Result<String> {
-    let mut page =
-        String::from("# Benchmarks of the restorer\n\n`make bench` writes this page. It compares the restorer with etcd's own tools. Ratios are of one run.\n\n");
+    let mut page = String::from(
+        "# Benchmarks of the restorer\n\n`make bench` writes this page. It compares the restorer with etcd's own tools. Ratios are of one run.\n\n",
+    );
     write_facts(&mut page, args, machine, results)?;
     page.push_str("\n## Targets\n\n");
     write_targets(&mut page, &targets::check_targets(results))?;
@@ -60,7 +61,7 @@ fn write_facts(
     };
     writeln!(page, "| | |\n| --- | --- |")?;
     writeln!(page, "| date | {} |", args.date)?;
-    self::write_machine(page, machine)?;
+    write_machine(page, machine)?;
     for one in results {
         let written_bytes = one.floor.written_bytes;
         let speed = format_rate(written_bytes, one.floor.write.seconds);
@@ -89,7 +90,11 @@ pub(super) fn write_machine(page: &mut String, machine: &Machine) -> anyhow::Res
         "| machine | {} cores, {} |",
         machine.cores, machine.processor
     )?;
-    writeln!(page, "| memory | {} |", format_megabytes(machine.memory_bytes))?;
+    writeln!(
+        page,
+        "| memory | {} |",
+        format_megabytes(machine.memory_bytes)
+    )?;
     writeln!(page, "| kernel | Linux {} |", machine.kernel)?;
     writeln!(page, "| load before the bench | {} |", machine.load)?;
     Ok(())
@@ -156,7 +161,11 @@ fn write_figures(page: &mut String, one: &ScaleResults) -> anyhow::Result<()> {
         write_row(page, "**compact**", cost)?;
     }
     if let Some(verified) = one.verified {
-        write_row(page, "**verify** of the restored directory", verified.restorer)?;
+        write_row(
+            page,
+            "**verify** of the restored directory",
+            verified.restorer,
+        )?;
         let what = "`etcdutl snapshot status` of its database";
         write_row(page, what, verified.etcdutl)?;
     }
@@ -230,7 +239,11 @@ impl From<Cost> for Figure {
 }
 
 /// The table row of one measured program.
-pub(super) fn write_row(page: &mut String, what: &str, figure: impl Into<Figure>) -> anyhow::Result<()> {
+pub(super) fn write_row(
+    page: &mut String,
+    what: &str,
+    figure: impl Into<Figure>,
+) -> anyhow::Result<()> {
     let Figure {
         seconds,
         cpu_seconds,

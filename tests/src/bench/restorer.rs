@@ -8,8 +8,10 @@ use anyhow::Context;
 use mainstay_testkit::EtcdServer;
 
 use super::args::PageCache;
+use super::dataset::{
+    BUCKET, Dataset, ETCD_RELEASE, ManifestHash, PREFIX, etcd_options, file_length, remove_dir,
+};
 use super::targets::format_megabytes;
-use super::dataset::{BUCKET, Dataset, ETCD_RELEASE, ManifestHash, PREFIX, file_length, etcd_options, remove_dir};
 use super::timed::{Cost, TimedProgram, median_cost};
 
 /// The measured program and its parameters.
@@ -104,13 +106,18 @@ impl RestorerBench<'_> {
     }
 
     /// Fails unless a real etcd finds the expected history in the directory.
-    pub(super) async fn verify_hash(&self, data_dir: &Path, expected: ManifestHash) -> anyhow::Result<()> {
+    pub(super) async fn verify_hash(
+        &self,
+        data_dir: &Path,
+        expected: ManifestHash,
+    ) -> anyhow::Result<()> {
         let etcd = EtcdServer::start(ETCD_RELEASE, etcd_options(data_dir)).await;
         self.dataset.verify_history(&etcd, expected).await
     }
 
     fn restore_command(&self, home: &Path, data_dir: &Path) -> TimedProgram {
-        self.verb_command("restore", home).arg_pair("--data-dir", data_dir)
+        self.verb_command("restore", home)
+            .arg_pair("--data-dir", data_dir)
     }
 
     fn verb_command(&self, verb: &str, home: &Path) -> TimedProgram {

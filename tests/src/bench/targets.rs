@@ -28,7 +28,12 @@ pub(super) fn check_targets(results: &[ScaleResults]) -> Vec<TargetResult> {
         let Some(large) = large else { continue };
         let ratio = large.restored.cost.seconds / small.restored.cost.seconds;
         let what = format!("restore, time against {}× the data", small.scale);
-        claims.push(ratio_target(&format_scale(large), &what, ratio, RatioLimit::AtMost(4.5)));
+        claims.push(ratio_target(
+            &format_scale(large),
+            &what,
+            ratio,
+            RatioLimit::AtMost(4.5),
+        ));
     }
     claims
 }
@@ -63,7 +68,12 @@ fn targets_of(results: &ScaleResults) -> Vec<TargetResult> {
             RatioLimit::AtMost(1.5),
         ),
     ];
-    claims.extend(peak_memory_target(&data, "restore, peak memory", ours, 128_000_000));
+    claims.extend(peak_memory_target(
+        &data,
+        "restore, peak memory",
+        ours,
+        128_000_000,
+    ));
     if let Some(cost) = compact {
         let ratio = replay.compact_seconds() / cost.seconds;
         let what = if replay.finish_seconds.is_some() {
@@ -72,7 +82,12 @@ fn targets_of(results: &ScaleResults) -> Vec<TargetResult> {
             "compact, speed-up over replay through etcd (a) alone"
         };
         claims.push(ratio_target(&data, what, ratio, RatioLimit::AtLeast(25.0)));
-        claims.extend(peak_memory_target(&data, "compact, peak memory", *cost, 256_000_000));
+        claims.extend(peak_memory_target(
+            &data,
+            "compact, peak memory",
+            *cost,
+            256_000_000,
+        ));
     }
     if let Some(verified) = verified {
         let ratio = verified.restorer.seconds / verified.etcdutl.seconds;

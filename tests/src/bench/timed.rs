@@ -119,7 +119,8 @@ pub(super) fn run_timed(report: &Path, command: &[OsString]) -> anyhow::Result<(
         .with_context(|| format!("failed to start {}", program.display()))?;
     let seconds = started.elapsed().as_secs_f64();
     ensure!(status.success(), "exited with {status}");
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("failed to read the resource usage of the child")?;
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)
+        .context("failed to read the resource usage of the child")?;
     let kibibytes = u64::try_from(usage.max_rss()).context("resident set is negative")?;
     let cost = Cost {
         seconds,
@@ -130,9 +131,12 @@ pub(super) fn run_timed(report: &Path, command: &[OsString]) -> anyhow::Result<(
 }
 
 /// Measures work of this program itself, without memory.
-pub(super) fn time_in_process<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(Cost, T)> {
+pub(super) fn time_in_process<T>(
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(Cost, T)> {
     let used = || -> anyhow::Result<Duration> {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).context("failed to read the resource usage of this program")?;
+        let usage = getrusage(UsageWho::RUSAGE_SELF)
+            .context("failed to read the resource usage of this program")?;
         Ok(cpu_time(&usage))
     };
     let before = used()?;

@@ -22,10 +22,7 @@ pub(super) fn peak_bytes(process: u32) -> anyhow::Result<u64> {
 }
 
 /// Fields 14 and 15. The second field, the name in parentheses, may contain blanks.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "ticks of minutes fit"
-)]
+#[expect(clippy::cast_precision_loss, reason = "ticks of minutes fit")]
 fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut fields = behind_name.split_ascii_whitespace().skip(11);

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use mainstay_tests::cluster::node_services::run_node_services;
 use mainstay_tests::cluster::namespaces::run_init;
+use mainstay_tests::cluster::node_services::run_node_services;
 use mainstay_tests::cluster::{
-    TestCluster, ClusterHome, CONTROLLER_NAMESPACE, Programs, ClusterSource, diagnose, down, image, import, install, timeline,
-    up, cluster_source,
+    CONTROLLER_NAMESPACE, ClusterHome, ClusterSource, Programs, TestCluster, cluster_source,
+    diagnose, down, image, import, install, timeline, up,
 };
 
 /// nextest filters: all tests, and those that need no access to the node.
@@ -76,9 +76,9 @@ async fn main() -> ExitCode {
 
 async fn run(ClusterCliArgs { home, verb }: ClusterCliArgs) -> anyhow::Result<()> {
     let home = match home {
-        Some(path) => {
-            ClusterHome::new(&std::path::absolute(path).context("failed to resolve the directory of the cluster")?)
-        }
+        Some(path) => ClusterHome::new(
+            &std::path::absolute(path).context("failed to resolve the directory of the cluster")?,
+        ),
         None => ClusterHome::from_env()?,
     };
     match verb {
@@ -99,7 +99,8 @@ async fn run(ClusterCliArgs { home, verb }: ClusterCliArgs) -> anyhow::Result<()
         }
         ClusterCommand::Report { page } => {
             let written = timeline::render_report(&timeline::timelines_dir()?, &page)?;
-            std::fs::write(&page, written).with_context(|| format!("failed to write {}", page.display()))
+            std::fs::write(&page, written)
+                .with_context(|| format!("failed to write {}", page.display()))
         }
         ClusterCommand::Init => match run_init(&home).await? {},
         ClusterCommand::Attend => match run_node_services(&home).await? {},
@@ -110,15 +111,15 @@ async fn bring_up(home: &ClusterHome, programs: Option<PathBuf>) -> anyhow::Resu
     let start = Instant::now();
     if let ClusterSource::External(kubeconfig) = cluster_source(home) {
         let named = kubeconfig.display();
-        log_progress(
-            start,
-            &format!("using the cluster of KUBECONFIG={named}"),
-        );
+        log_progress(start, &format!("using the cluster of KUBECONFIG={named}"));
         log_progress(start, "tests that need access to the node are skipped");
         return Ok(());
     }
     let ours = image::build_program_images(&program_dir(programs)?).await?;
-    let brought = up(home, &Programs::find()?, ours, &|line| log_progress(start, line)).await;
+    let brought = up(home, &Programs::find()?, ours, &|line| {
+        log_progress(start, line)
+    })
+    .await;
     brought.with_context(|| format!("failed to start a cluster in {}", home.path().display()))?;
     log_progress(
         start,
@@ -153,7 +154,10 @@ async fn install_controller(home: &ClusterHome) -> anyhow::Result<()> {
         && let Ok(cluster) = TestCluster::find().await
     {
         let state = diagnose(&cluster.client(), CONTROLLER_NAMESPACE).await;
-        log_progress(start, &format!("state of the cluster at the failure:\n{state}"));
+        log_progress(
+            start,
+            &format!("state of the cluster at the failure:\n{state}"),
+        );
     }
     installed?;
     log_progress(start, "controller installed");

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use etcd_client::DeleteOptions;
-use mainstay_tests::local_cluster::{LocalCluster, KeySpaceFingerprint};
 use mainstay_tests::demo::{self, print_text, run_to_end};
+use mainstay_tests::local_cluster::{KeySpaceFingerprint, LocalCluster};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -52,7 +52,10 @@ impl LocalDemo {
         print_text(&format!("The sidecar of m{leads} takes the backups."))?;
         local.write_keys(0..2_000).await?;
         local.wait_until_backed_up().await?;
-        let story = Self { local, output: story };
+        let story = Self {
+            local,
+            output: story,
+        };
         story.run_restorer(&["list".to_owned()], 0)?;
         Ok(story)
     }
@@ -101,7 +104,9 @@ impl LocalDemo {
         self.restore_members("after-the-loss", &[expected])?;
         let after = self.verify_restored(&before).await?;
         print_text(&format!("before: {before}\nafter:  {after}"))?;
-        print_text("Three members with the same revision, the same keys, and the same hash over every version of every key.")
+        print_text(
+            "Three members with the same revision, the same keys, and the same hash over every version of every key.",
+        )
     }
 
     /// Deletes keys by mistake and restores the revision before.
@@ -116,7 +121,9 @@ impl LocalDemo {
         let options = DeleteOptions::new().with_prefix();
         let mut client = self.local.running_member()?.client().await;
         let deleted = client.delete("/registry/", Some(options)).await;
-        let deleted = deleted.context("failed to delete prefix /registry/")?.deleted();
+        let deleted = deleted
+            .context("failed to delete prefix /registry/")?
+            .deleted();
         self.local.wait_until_backed_up().await?;
         print_text(&format!(
             "before the delete: {good}\n{deleted} keys deleted"
@@ -144,7 +151,10 @@ impl LocalDemo {
     }
 
     /// Starts the servers on the restored directories and compares their content with `before`.
-    async fn verify_restored(&mut self, before: &KeySpaceFingerprint) -> anyhow::Result<KeySpaceFingerprint> {
+    async fn verify_restored(
+        &mut self,
+        before: &KeySpaceFingerprint,
+    ) -> anyhow::Result<KeySpaceFingerprint> {
         self.print_step(
             "Verify",
             "Three etcd servers start on the restored data directories.",

@@ -13,9 +13,9 @@ use mainstay_testkit::paths::env_path;
 use mainstay_tests::cluster::managed_etcd::{self, ManagedEtcd, find_condition};
 use mainstay_tests::cluster::member::{read_key_space, read_key_space_at};
 use mainstay_tests::cluster::{
-    TestCluster, ClusterHome, CONTROLLER_NAMESPACE, Programs, diagnose, down, eventually, install,
+    CONTROLLER_NAMESPACE, ClusterHome, Programs, TestCluster, diagnose, down, eventually, install,
 };
-use mainstay_tests::demo::{DemoOutcome, DemoOutput, print_text, run_to_end, print_wait};
+use mainstay_tests::demo::{DemoOutcome, DemoOutput, print_text, print_wait, run_to_end};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::sleep;
@@ -119,7 +119,11 @@ impl Demo {
 }
 
 /// Starts a cluster and installs the controller.
-async fn prepare_cluster(story: &mut DemoOutput, home: &ClusterHome, programs: &Programs) -> anyhow::Result<Demo> {
+async fn prepare_cluster(
+    story: &mut DemoOutput,
+    home: &ClusterHome,
+    programs: &Programs,
+) -> anyhow::Result<Demo> {
     story.print_step(
         "Start a Kubernetes cluster",
         "API server, controller manager, scheduler, kubelet, containerd and an S3 server run in their own namespaces on\n\
@@ -134,7 +138,9 @@ async fn prepare_cluster(story: &mut DemoOutput, home: &ClusterHome, programs: &
         .status()
         .await;
     ensure!(
-        brought.context("failed to run the program cluster")?.success(),
+        brought
+            .context("failed to run the program cluster")?
+            .success(),
         "the cluster did not start; see the messages above"
     );
 
@@ -165,7 +171,8 @@ async fn create_etcd(story: &mut DemoOutput, demo: &Demo) -> anyhow::Result<Mana
         "Three members, with a delta snapshot to the S3 server every five seconds:",
     )?;
     print_text(&to_yaml(&spec)?)?;
-    demo.run_kubectl(&["create", "namespace", DEMO_NAMESPACE]).await?;
+    demo.run_kubectl(&["create", "namespace", DEMO_NAMESPACE])
+        .await?;
     let etcd = ManagedEtcd::create(demo.cluster.client(), DEMO_NAMESPACE, ETCD_NAME, &spec).await?;
     print_wait("three members to become ready", 20)?;
     print_progress_until(&etcd, async { Ok(etcd.wait_until_settled().await?) }).await?;
@@ -178,7 +185,9 @@ async fn create_etcd(story: &mut DemoOutput, demo: &Demo) -> anyhow::Result<Mana
     load.wait_for_writes(1_000).await?;
     let written = load.stop().await?;
     let held = read_key_space(&etcd.wait_for_members(3).await?).await?;
-    let newest = written.newest_revision().context("no write was acknowledged")?;
+    let newest = written
+        .newest_revision()
+        .context("no write was acknowledged")?;
     ensure!(
         written.missing_from(&held.keys, newest).is_empty(),
         "acknowledged writes are missing"
@@ -189,14 +198,19 @@ async fn create_etcd(story: &mut DemoOutput, demo: &Demo) -> anyhow::Result<Mana
     ))?;
     print_wait("the backup", 5)?;
     wait_until_backed_up(&etcd).await?;
-    demo.run_kubectl(&["get", "etcd", "--output", "wide"]).await?;
+    demo.run_kubectl(&["get", "etcd", "--output", "wide"])
+        .await?;
     demo.run_kubectl(&["get", "pods,persistentvolumeclaims,leases"])
         .await?;
     Ok(etcd)
 }
 
 /// Deletes the volume of a running member while a client writes.
-async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) -> anyhow::Result<()> {
+async fn lose_volume(
+    story: &mut DemoOutput,
+    demo: &Demo,
+    etcd: &ManagedEtcd,
+) -> anyhow::Result<()> {
     story.print_step(
         "Disaster: one member loses its volume",
         "We kill one of three pods and delete its volume while a client writes. The init container of the new pod detects\n\
@@ -214,7 +228,9 @@ async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) ->
     etcd.delete_volume(lost).await?;
     print_wait("the controller to replace the member", 25)?;
     let complete = async {
-        let members = etcd.wait_for_members_where(3, |member| member != lost).await?;
+        let members = etcd
+            .wait_for_members_where(3, |member| member != lost)
+            .await?;
         etcd.wait_until_settled().await?;
         Ok(members)
     };
@@ -231,10 +247,18 @@ async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) ->
     print_text(&format!(
         "before:                    {before}\nthe same revision, now:    {same}\nnow:                       {after}"
     ))?;
-    ensure!(same == before, "the history before the disaster has changed");
-    let newest = written.newest_revision().context("no write was acknowledged")?;
+    ensure!(
+        same == before,
+        "the history before the disaster has changed"
+    );
+    let newest = written
+        .newest_revision()
+        .context("no write was acknowledged")?;
     let missing = written.missing_from(&after.keys, newest);
-    ensure!(missing.is_empty(), "acknowledged writes are lost: {missing:?}");
+    ensure!(
+        missing.is_empty(),
+        "acknowledged writes are lost: {missing:?}"
+    );
     print_text(&format!(
         "All three members are ready {:.0} s after the loss. {} writes were acknowledged meanwhile, none is missing; \
          the longest time between two acknowledged writes was {:.1} s.",
@@ -246,7 +270,11 @@ async fn lose_volume(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) ->
 }
 
 /// Deletes every pod and every volume, so that only the backup is left.
-async fn lose_everything(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd) -> anyhow::Result<()> {
+async fn lose_everything(
+    story: &mut DemoOutput,
+    demo: &Demo,
+    etcd: &ManagedEtcd,
+) -> anyhow::Result<()> {
     story.print_step(
         "Disaster: all members lose their volumes",
         "No client writes now. We wait until the backup contains everything, then kill all pods and delete all volumes.\n\
@@ -263,7 +291,9 @@ async fn lose_everything(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd
     }
     print_wait("the controller to confirm the loss", 65)?;
     let asked = print_progress_until(etcd, async { Ok(etcd.approve_recovery().await?) }).await?;
-    print_text(&format!("The controller waits for approval: {asked}\nWe approve."))?;
+    print_text(&format!(
+        "The controller waits for approval: {asked}\nWe approve."
+    ))?;
     print_wait("three members to be restored from the backup", 35)?;
     let complete = async {
         let is_new = |member: &_| !lost.contains(member);
@@ -282,7 +312,10 @@ async fn lose_everything(story: &mut DemoOutput, demo: &Demo, etcd: &ManagedEtcd
     )?;
     let after = read_key_space(&members).await?;
     print_text(&format!("before: {before}\nafter:  {after}"))?;
-    ensure!(after.keys == before.keys, "keys differ from those before the loss");
+    ensure!(
+        after.keys == before.keys,
+        "keys differ from those before the loss"
+    );
     print_text(&format!(
         "All {} keys are restored unchanged, {:.0} s after all volumes were lost.",
         after.keys.len(),

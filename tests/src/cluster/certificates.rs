@@ -98,10 +98,14 @@ pub(super) fn create_certificates(home: &ClusterHome) -> Result<(), Certificates
     write_file(&home.pki_file("ca.crt"), &authority.pem())?;
     for subject in all_subjects() {
         let key = KeyPair::generate().map_err(issue_error(subject.file))?;
-        let certificate = certificate_params(&subject).and_then(|params| params.signed_by(&key, &authority));
+        let certificate =
+            certificate_params(&subject).and_then(|params| params.signed_by(&key, &authority));
         let certificate = certificate.map_err(issue_error(subject.file))?.pem();
         let key = key.serialize_pem();
-        write_file(&home.pki_file(&format!("{}.crt", subject.file)), &certificate)?;
+        write_file(
+            &home.pki_file(&format!("{}.crt", subject.file)),
+            &certificate,
+        )?;
         write_file(&home.pki_file(&format!("{}.key", subject.file)), &key)?;
         let config = render_kubeconfig(&authority.pem(), &certificate, &key);
         write_file(&home.component_kubeconfig(subject.file), &config)?;

@@ -66,12 +66,26 @@ impl ClusterComponent {
     }
 
     /// The command line for Kubernetes 1.`minor`.
-    pub(crate) fn launch_command(self, home: &ClusterHome, programs: &Programs, minor: u32) -> LaunchCommand {
+    pub(crate) fn launch_command(
+        self,
+        home: &ClusterHome,
+        programs: &Programs,
+        minor: u32,
+    ) -> LaunchCommand {
         let (program, flags) = match self {
             Self::Etcd => (programs.newest_etcd_dir().join("etcd"), etcd_flags(home)),
-            Self::ApiServer => (programs.kubernetes_program(self.name()), api_server_flags(home)),
-            Self::ControllerManager => (programs.kubernetes_program(self.name()), controller_manager_flags(home)),
-            Self::Scheduler => (programs.kubernetes_program(self.name()), scheduler_flags(home)),
+            Self::ApiServer => (
+                programs.kubernetes_program(self.name()),
+                api_server_flags(home),
+            ),
+            Self::ControllerManager => (
+                programs.kubernetes_program(self.name()),
+                controller_manager_flags(home),
+            ),
+            Self::Scheduler => (
+                programs.kubernetes_program(self.name()),
+                scheduler_flags(home),
+            ),
             Self::Containerd => (
                 programs.node_file("bin/containerd"),
                 vec![format!(
@@ -79,7 +93,10 @@ impl ClusterComponent {
                     home.file("containerd.toml").display()
                 )],
             ),
-            Self::Kubelet => (programs.kubernetes_program(self.name()), kubelet_flags(home, minor)),
+            Self::Kubelet => (
+                programs.kubernetes_program(self.name()),
+                kubelet_flags(home, minor),
+            ),
             Self::Proxy => (programs.kubernetes_program(self.name()), proxy_flags(home)),
             Self::Store => (programs.weed_program().to_owned(), store_flags(home)),
             Self::NodeServices => (

@@ -23,9 +23,15 @@ pub struct ConfigurationError {
 }
 
 /// Writes all configuration files.
-pub(super) fn write_files(home: &ClusterHome, programs: &Programs) -> Result<(), ConfigurationError> {
+pub(super) fn write_files(
+    home: &ClusterHome,
+    programs: &Programs,
+) -> Result<(), ConfigurationError> {
     let files = [
-        (home.file("containerd.toml"), containerd_config(home, programs)),
+        (
+            home.file("containerd.toml"),
+            containerd_config(home, programs),
+        ),
         (home.file("cni/pods.conflist"), cni_config().to_string()),
         (home.file("kubelet.json"), kubelet_config(home).to_string()),
         (home.file("s3.json"), s3_config().to_string()),

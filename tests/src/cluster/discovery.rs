@@ -164,13 +164,23 @@ mod tests {
         symlink(&own, &link).unwrap();
         assert_eq!(choose_source(None, &own), ClusterSource::Local);
         assert_eq!(choose_source(Some(own.clone()), &own), ClusterSource::Local);
-        assert_eq!(choose_source(Some(link), &own), ClusterSource::Local, "through a symlink");
-        assert_eq!(choose_source(Some(other.clone()), &own), ClusterSource::External(other));
+        assert_eq!(
+            choose_source(Some(link), &own),
+            ClusterSource::Local,
+            "through a symlink"
+        );
+        assert_eq!(
+            choose_source(Some(other.clone()), &own),
+            ClusterSource::External(other)
+        );
     }
 
     #[test]
     fn a_cluster_of_the_machine_that_is_down_is_still_its_own() {
         let own = Path::new("/nowhere/kubeconfig");
-        assert_eq!(choose_source(Some(own.to_owned()), own), ClusterSource::Local);
+        assert_eq!(
+            choose_source(Some(own.to_owned()), own),
+            ClusterSource::Local
+        );
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::home::ClusterHome;
-use super::process_record::ProcessRecord;
 use super::namespaces::control_groups::{self, ControlGroupError};
 use super::namespaces::{find_holder, link};
+use super::process_record::ProcessRecord;
 
 /// The kernel has to end a few hundred processes and remove their mounts and network devices.
 const END_DEADLINE: Duration = Duration::from_mins(3);
@@ -73,7 +73,9 @@ pub async fn down(home: &ClusterHome) -> Result<(), DownError> {
         None => wait_until_unlinked(home).await?,
     }
     control_groups::remove().await?; // succeeds only when no process is left in them
-    if let Some(mount) = find_mounts(&fs::read_to_string(MOUNTINFO).unwrap_or_default(), home).next() {
+    if let Some(mount) =
+        find_mounts(&fs::read_to_string(MOUNTINFO).unwrap_or_default(), home).next()
+    {
         let mount = mount.to_owned();
         return Err(DownError::Mounted { mount });
     }
@@ -158,7 +160,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("thesis.txt"), "years of work").unwrap();
         let refused = remove_home(&ClusterHome::new(directory.path())).unwrap_err();
-        assert!(matches!(refused, DownError::ForeignFiles { .. }), "{refused}");
+        assert!(
+            matches!(refused, DownError::ForeignFiles { .. }),
+            "{refused}"
+        );
         assert!(directory.path().join("thesis.txt").exists());
     }
 
@@ -167,7 +172,8 @@ mod tests {
         let mounts = "36 35 98:0 / / rw - ext4 /dev/vda rw\n\
             40 36 0:30 / /cache/cluster/run/pod rw - tmpfs tmpfs rw\n\
             41 36 0:31 / /cache/cluster-of-mine rw - tmpfs tmpfs rw\n";
-        let found: Vec<_> = find_mounts(mounts, &ClusterHome::new(Path::new("/cache/cluster"))).collect();
+        let found: Vec<_> =
+            find_mounts(mounts, &ClusterHome::new(Path::new("/cache/cluster"))).collect();
         assert_eq!(found, ["/cache/cluster/run/pod"]);
     }
 

@@ -28,7 +28,10 @@ pub enum InstallError {
 /// Installs the chart of this checkout into the cluster of a kubeconfig, with the images `up` imports, and waits
 /// until the controller is ready. Spec changes are reconciled without annotation.
 pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), InstallError> {
-    let newest = read_etcd_versions(programs).await?.pop().unwrap_or_default();
+    let newest = read_etcd_versions(programs)
+        .await?
+        .pop()
+        .unwrap_or_default();
     let values = [
         format!("image.tag={DEV_TAG}"),
         format!("images.sidecar.tag={DEV_TAG}"),
@@ -52,7 +55,10 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         "--disable-openapi-validation".to_owned(),
     ];
     arguments.extend(values.map(|value| format!("--set={value}")));
-    arguments.extend(["etcd-mainstay".to_owned(), chart_dir().display().to_string()]);
+    arguments.extend([
+        "etcd-mainstay".to_owned(),
+        chart_dir().display().to_string(),
+    ]);
     let installed = run(&helm.display().to_string(), &arguments).await;
     installed.map_err(InstallError::Helm)?;
     Ok(())

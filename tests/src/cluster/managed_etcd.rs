@@ -23,13 +23,13 @@ use mainstay_testkit::paths::env_path;
 use serde_json::{Value, json};
 
 use super::addresses::s3_url;
-use super::node_services::volumes::MEMORY_CLASS;
 use super::configuration::{S3_KEY_ID, S3_SECRET};
-use super::tls_identity::{EncryptedConnections, TlsIdentity};
-use super::write_load::WriteLoad;
 use super::member::{MemberPod, connect, wait_for_members};
+use super::node_services::volumes::MEMORY_CLASS;
+use super::tls_identity::{EncryptedConnections, TlsIdentity};
 use super::up::BUCKET;
 use super::wait::{WaitTimeout, eventually};
+use super::write_load::WriteLoad;
 
 /// Secret with the credentials of the store.
 const CREDENTIALS_SECRET: &str = "backup-store";
@@ -79,7 +79,10 @@ pub fn store_url() -> String {
 /// Storage class: `MAINSTAY_TEST_STORAGE_CLASS`, or the one with volumes of exactly the requested size.
 pub fn storage_class() -> String {
     let named = env_path("MAINSTAY_TEST_STORAGE_CLASS");
-    named.map_or_else(|| MEMORY_CLASS.to_owned(), |class| class.display().to_string())
+    named.map_or_else(
+        || MEMORY_CLASS.to_owned(),
+        |class| class.display().to_string(),
+    )
 }
 
 /// The spec of an Etcd with a backup.
@@ -193,14 +196,19 @@ impl ManagedEtcd {
         Ok(())
     }
 
-    async fn apply_secrets(&self, all: &[(impl AsRef<str>, Value)]) -> Result<(), ManagedEtcdError> {
+    async fn apply_secrets(
+        &self,
+        all: &[(impl AsRef<str>, Value)],
+    ) -> Result<(), ManagedEtcdError> {
         let secrets = self.api::<Secret>();
         for (name, data) in all {
             let name = name.as_ref();
             let secret = json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data,
             });
-            let applied = secrets.patch(name, &apply_params(), &Patch::Apply(secret)).await;
+            let applied = secrets
+                .patch(name, &apply_params(), &Patch::Apply(secret))
+                .await;
             applied.map_err(self.api_error("apply a Secret of"))?;
         }
         Ok(())
@@ -211,7 +219,9 @@ impl ManagedEtcd {
         etcd["kind"] = "Etcd".into();
         etcd["metadata"]["name"] = self.name.clone().into();
         let etcds = self.api::<Etcd>();
-        let applied = etcds.patch(&self.name, &apply_params(), &Patch::Apply(etcd)).await;
+        let applied = etcds
+            .patch(&self.name, &apply_params(), &Patch::Apply(etcd))
+            .await;
         applied.map_err(self.api_error("apply"))?;
         Ok(())
     }
@@ -312,7 +322,10 @@ impl ManagedEtcd {
         self.start_load_paced(Some(Duration::ZERO)).await
     }
 
-    async fn start_load_paced(&self, pace: Option<Duration>) -> Result<WriteLoad, ManagedEtcdError> {
+    async fn start_load_paced(
+        &self,
+        pace: Option<Duration>,
+    ) -> Result<WriteLoad, ManagedEtcdError> {
         let services = self.api::<Service>();
         let name = format!("{}-client", self.name);
         let address = async || -> Option<Ipv4Addr> {
@@ -334,7 +347,8 @@ impl ManagedEtcd {
     /// Waits until the controller reports data loss.
     pub async fn wait_for_recovery_required(&self) -> Result<Condition, WaitTimeout> {
         let lost = async || {
-            let reported = find_condition(&self.get().await.ok()?, &ConditionType::RecoveryRequired)?;
+            let reported =
+                find_condition(&self.get().await.ok()?, &ConditionType::RecoveryRequired)?;
             (reported.status == ConditionStatus::True).then_some(reported)
         };
         eventually("data loss to be reported", lost).await

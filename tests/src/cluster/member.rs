@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::ListParams;
 use mainstay_ids::{MemberId, Revision};
 use mainstay_testkit::Kv;
-use mainstay_testkit::etcd::{list_keys_at, current_revision};
+use mainstay_testkit::etcd::{current_revision, list_keys_at};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -84,7 +84,10 @@ impl MemberPod {
     /// The `/status` of its sidecar, without TLS; `None` if it does not respond.
     pub async fn sidecar_status(&self) -> Option<Value> {
         let url = format!("http://{}:{SIDECAR_PORT}/status", self.address);
-        let answer = timeout(SIDECAR_TIMEOUT, reqwest::get(url)).await.ok()?.ok()?;
+        let answer = timeout(SIDECAR_TIMEOUT, reqwest::get(url))
+            .await
+            .ok()?
+            .ok()?;
         timeout(SIDECAR_TIMEOUT, answer.json()).await.ok()?.ok()
     }
 
@@ -133,7 +136,9 @@ pub async fn wait_for_members(
     eventually(&format!("{count} ready members"), async || {
         let mut found = pods.list(&params).await.ok()?.items;
         found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-        let members = found.iter().map(|pod| MemberPod::from_ready_pod(pod, identity));
+        let members = found
+            .iter()
+            .map(|pod| MemberPod::from_ready_pod(pod, identity));
         let members: Option<Vec<MemberPod>> = members.collect();
         members.filter(|members| members.len() == count && members.iter().all(&is_wanted))
     })
@@ -180,7 +185,10 @@ pub async fn read_key_space(members: &[MemberPod]) -> Result<KeySpaceContent, Me
 }
 
 /// The content that all members held at a revision.
-pub async fn read_key_space_at(members: &[MemberPod], revision: Revision) -> Result<KeySpaceContent, MemberError> {
+pub async fn read_key_space_at(
+    members: &[MemberPod],
+    revision: Revision,
+) -> Result<KeySpaceContent, MemberError> {
     let reported = async || {
         let mut hashes = BTreeSet::new();
         for member in members {

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep};
 use super::addresses::S3_PORT;
 use super::components::ClusterComponent;
 use super::home::ClusterHome;
-use super::run::{RunError, run};
 use super::namespaces::find_holder;
+use super::run::{RunError, run};
 
 /// Process 1 checks every few milliseconds, and a killed program ends at once.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -97,7 +97,11 @@ impl LocalNode {
         self.wait_for_component(component, true).await
     }
 
-    async fn wait_for_component(&self, component: ClusterComponent, until_running: bool) -> Result<(), NodeError> {
+    async fn wait_for_component(
+        &self,
+        component: ClusterComponent,
+        until_running: bool,
+    ) -> Result<(), NodeError> {
         let deadline = Instant::now() + DEADLINE;
         while self.home.running_file(component).exists() != until_running {
             if Instant::now() > deadline {
@@ -152,7 +156,11 @@ impl LocalNode {
     }
 
     /// Drops every packet between two groups of pods, in both directions, until the cut is healed.
-    pub async fn cut_network(&self, some: &[Ipv4Addr], others: &[Ipv4Addr]) -> Result<NetworkCut, NodeError> {
+    pub async fn cut_network(
+        &self,
+        some: &[Ipv4Addr],
+        others: &[Ipv4Addr],
+    ) -> Result<NetworkCut, NodeError> {
         self.insert_rules(drop_rules(some, others)).await
     }
 
@@ -290,13 +298,19 @@ mod tests {
 
     #[test]
     fn a_cut_goes_both_ways_and_never_between_a_pod_and_itself() {
-        let both = [(ONE, TWO), (TWO, ONE)].map(|(from, to)| FirewallRule::DropBetween { from, to });
+        let both =
+            [(ONE, TWO), (TWO, ONE)].map(|(from, to)| FirewallRule::DropBetween { from, to });
         assert_eq!(drop_rules(&[ONE], &[ONE, TWO]), both);
     }
 
     #[test]
     fn every_rule_is_set_inside_the_world_and_names_both_ends() {
-        let line = rule_arguments(42, "--insert", FirewallRule::DropBetween { from: ONE, to: TWO }).join(" ");
+        let line = rule_arguments(
+            42,
+            "--insert",
+            FirewallRule::DropBetween { from: ONE, to: TWO },
+        )
+        .join(" ");
         assert!(
             line.starts_with("--target 42 --mount --net -- iptables "),
             "{line}"

@@ -35,8 +35,7 @@ const HOST_PROGRAMS: [&str; 7] = [
     "unshare",
 ];
 /// The search path of the machine's programs, independent of the caller's PATH.
-pub(crate) const HOST_PATH: &str =
-    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const HOST_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Why the programs of a cluster are incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +132,8 @@ impl Programs {
     }
 
     fn check_programs(&self) -> Result<(), ProgramsError> {
-        let kubernetes = KUBERNETES_PROGRAMS.map(|name| (self.kubernetes_program(name), "MAINSTAY_KUBERNETES"));
+        let kubernetes =
+            KUBERNETES_PROGRAMS.map(|name| (self.kubernetes_program(name), "MAINSTAY_KUBERNETES"));
         let node = NODE_PROGRAMS.map(|name| (self.node_file(name), "MAINSTAY_NODE"));
         let weed = (self.weed.clone(), "MAINSTAY_WEED");
         check_files(kubernetes.into_iter().chain(node).chain([weed]))?;
@@ -160,7 +160,9 @@ impl Programs {
 
     /// Directories of etcd, oldest first.
     pub(crate) fn etcd_dirs(&self) -> impl Iterator<Item = &Path> {
-        self.etcd_dirs.iter().map(|(directory, _)| directory.as_path())
+        self.etcd_dirs
+            .iter()
+            .map(|(directory, _)| directory.as_path())
     }
 
     /// The directory of the newest etcd.
@@ -266,10 +268,6 @@ mod tests {
             chosen.map(|(_, variable)| variable).collect::<Vec<_>>()
         };
         assert_eq!(names(false), ["MIDDLE", "NEW"]);
-        assert_eq!(
-            names(true),
-            ["OLD", "MIDDLE", "NEW"],
-            "its variable is set"
-        );
+        assert_eq!(names(true), ["OLD", "MIDDLE", "NEW"], "its variable is set");
     }
 }

@@ -48,8 +48,12 @@ pub(crate) async fn run<S: AsRef<OsStr>>(
     if status.success() {
         return Ok(stdout);
     }
-    let arguments = arguments.iter().map(|argument| argument.as_ref().to_string_lossy());
-    let command = arguments.fold(program.to_owned(), |line, argument| format!("{line} {argument}"));
+    let arguments = arguments
+        .iter()
+        .map(|argument| argument.as_ref().to_string_lossy());
+    let command = arguments.fold(program.to_owned(), |line, argument| {
+        format!("{line} {argument}")
+    });
     let output = format!("{stdout}{}", String::from_utf8_lossy(&stderr));
     Err(RunError::Failed {
         command,

@@ -107,7 +107,11 @@ pub fn render_report(directory: &Path, page: &Path) -> Result<String, TimelineEr
     };
     let text = fs::read_to_string(page).map_err(failed)?;
     let table = render_table(&read_all(directory)?);
-    replace_table(&text, &table).ok_or_else(|| failed(io::Error::other("the markers of the recovery times are missing")))
+    replace_table(&text, &table).ok_or_else(|| {
+        failed(io::Error::other(
+            "the markers of the recovery times are missing",
+        ))
+    })
 }
 
 fn replace_table(page: &str, table: &str) -> Option<String> {

@@ -103,7 +103,8 @@ impl TlsIdentity {
 
     /// The Secrets: CA, server certificate, client certificate.
     pub(super) fn to_secrets(&self) -> [(String, Value); 3] {
-        let pair = |pair: &CertificatePem| json!({"tls.crt": pair.certificate, "tls.key": pair.key});
+        let pair =
+            |pair: &CertificatePem| json!({"tls.crt": pair.certificate, "tls.key": pair.key});
         let values = [
             json!({"ca.crt": self.ca.pem()}),
             pair(&self.server),
@@ -148,7 +149,10 @@ impl TlsIdentity {
 }
 
 /// Issues a certificate for server and client authentication: members use theirs for both.
-fn issue_certificate(authority: &CertificateAuthority, names: Vec<String>) -> Result<CertificatePem, rcgen::Error> {
+fn issue_certificate(
+    authority: &CertificateAuthority,
+    names: Vec<String>,
+) -> Result<CertificatePem, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name.push(DnType::CommonName, "etcd");

@@ -18,18 +18,18 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses::{FILER_PORT, NODE, NODE_NAME};
-use super::node_services::volumes::{DISK_CLASS, MEMORY_CLASS, PROVISIONER};
 use super::certificates::{self, CertificatesError};
 use super::components::ClusterComponent;
 use super::configuration::{self, ConfigurationError};
-use super::down::{DownError, MARKER_FILE, down};
 use super::discovery::{KubeClientError, connect_client};
+use super::down::{DownError, MARKER_FILE, down};
 use super::home::ClusterHome;
 use super::image::{self, CatalogueError, Image, ImageError};
-use super::programs::Programs;
-use super::run::{RunError, run};
 use super::namespaces::control_groups::{self, ControlGroupError};
 use super::namespaces::{self, StartNamespacesError, link};
+use super::node_services::volumes::{DISK_CLASS, MEMORY_CLASS, PROVISIONER};
+use super::programs::Programs;
+use super::run::{RunError, run};
 
 /// Detects a hang: a cold start on a loaded machine takes a fraction of this.
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -44,7 +44,9 @@ pub const BUCKET: &str = "backups";
 #[non_exhaustive]
 pub enum UpError {
     /// Creating namespaces needs root.
-    #[error("starting a cluster needs root; alternatively set KUBECONFIG to use an existing cluster")]
+    #[error(
+        "starting a cluster needs root; alternatively set KUBECONFIG to use an existing cluster"
+    )]
     NotRoot,
     /// A previous cluster could not be deleted.
     #[error("failed to delete the previous cluster")]
@@ -203,9 +205,11 @@ async fn import_base_images(
     let mut images = image::build_base_images(programs).await?;
     images.extend(ours);
     let ctr = Ctr::new(home, programs);
-    wait_until(home, ("containerd", ClusterComponent::Containerd), || async {
-        ctr.run(&["version"]).await.is_ok()
-    })
+    wait_until(
+        home,
+        ("containerd", ClusterComponent::Containerd),
+        || async { ctr.run(&["version"]).await.is_ok() },
+    )
     .await?;
     ctr.import_all(home, &images).await?;
     report_images(&images, say);
@@ -218,7 +222,11 @@ fn report_images(images: &[Image], say: &dyn Fn(&str)) {
 }
 
 /// Imports images into a running cluster; an image of the same name is replaced for new pods.
-pub async fn import(home: &ClusterHome, programs: &Programs, images: &[Image]) -> Result<(), UpError> {
+pub async fn import(
+    home: &ClusterHome,
+    programs: &Programs,
+    images: &[Image],
+) -> Result<(), UpError> {
     Ctr::new(home, programs).import_all(home, images).await
 }
 
@@ -244,7 +252,10 @@ impl Ctr {
     /// In parallel: one image is written while another is unpacked.
     async fn import_all(&self, home: &ClusterHome, images: &[Image]) -> Result<(), UpError> {
         let imports = stream::iter(images).map(|image| self.import(home, image));
-        imports.buffer_unordered(CONCURRENT_IMPORTS).try_collect().await
+        imports
+            .buffer_unordered(CONCURRENT_IMPORTS)
+            .try_collect()
+            .await
     }
 
     async fn import(&self, home: &ClusterHome, image: &Image) -> Result<(), UpError> {
@@ -274,15 +285,23 @@ async fn write_image(image: Image, path: PathBuf) -> Result<(), UpError> {
     Ok(())
 }
 
-async fn wait_for_kubernetes(home: &ClusterHome, client: &Client, say: &dyn Fn(&str)) -> Result<(), UpError> {
-    wait_until(home, ("the API server", ClusterComponent::ApiServer), || async {
-        client.apiserver_version().await.is_ok()
-    })
+async fn wait_for_kubernetes(
+    home: &ClusterHome,
+    client: &Client,
+    say: &dyn Fn(&str),
+) -> Result<(), UpError> {
+    wait_until(
+        home,
+        ("the API server", ClusterComponent::ApiServer),
+        || async { client.apiserver_version().await.is_ok() },
+    )
     .await?;
     say("API server is ready");
-    wait_until(home, ("the API server", ClusterComponent::ApiServer), || async {
-        create_storage_classes(client).await.is_ok()
-    })
+    wait_until(
+        home,
+        ("the API server", ClusterComponent::ApiServer),
+        || async { create_storage_classes(client).await.is_ok() },
+    )
     .await?;
     let nodes = Api::<KubernetesNode>::all(client.clone());
     wait_until(home, ("the node", ClusterComponent::Kubelet), || async {

@@ -65,7 +65,10 @@ mod tests {
             waited: Duration::from_mins(8),
             ..failed.unwrap_err()
         };
-        assert_eq!(failed.to_string(), "timed out after 480 s waiting for three members");
+        assert_eq!(
+            failed.to_string(),
+            "timed out after 480 s waiting for three members"
+        );
         assert_eq!(format!("{failed:?}"), failed.to_string());
     }
 

@@ -40,15 +40,20 @@ impl WriteLoad {
     }
 
     /// Like `start`, with another pause.
-    pub fn start_with_interval<F>(prefix: &str, pace: Duration, connect: impl Fn() -> F + Send + 'static) -> Self
+    pub fn start_with_interval<F>(
+        prefix: &str,
+        pace: Duration,
+        connect: impl Fn() -> F + Send + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<Client, Error>> + Send,
     {
         let (stop, stopped) = watch::channel(false);
         let (counted, count) = watch::channel(0);
         let prefix = prefix.to_owned();
-        let task =
-            tokio::spawn(async move { write_until_stopped((&prefix, pace), connect, &stopped, &counted).await });
+        let task = tokio::spawn(async move {
+            write_until_stopped((&prefix, pace), connect, &stopped, &counted).await
+        });
         Self { stop, count, task }
     }
 
@@ -83,7 +88,10 @@ where
             break;
         }
         if client.is_none() {
-            client = timeout(REQUEST_TIMEOUT, connect()).await.ok().and_then(Result::ok);
+            client = timeout(REQUEST_TIMEOUT, connect())
+                .await
+                .ok()
+                .and_then(Result::ok);
         }
         let key = format!("{prefix}{number:010}");
         let revision = match &mut client {

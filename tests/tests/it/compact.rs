@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use mainstay_ids::Revision;
 use mainstay_testkit::recorder::RecorderCompression;
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, Recorder, each_version};
+use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer, Recorder, Workload, each_version};
 use tempfile::TempDir;
 
-use crate::support::{RestorerBackup, EtcdState, assert_same_keys, start_etcd_on};
+use crate::support::{EtcdState, RestorerBackup, assert_same_keys, start_etcd_on};
 
 const PREFIX: &str = "etcd-main";
 
@@ -71,7 +71,12 @@ each_version! {
 }
 
 /// An etcd restored from the compacted snapshot equals its source compacted at that revision.
-async fn assert_compacted_restore(backup: &RestorerBackup, source: &EtcdServer, then: &EtcdState, home: &TempDir) {
+async fn assert_compacted_restore(
+    backup: &RestorerBackup,
+    source: &EtcdServer,
+    then: &EtcdState,
+    home: &TempDir,
+) {
     let data_dir = home.path().join("folded");
     backup.restore_at(&data_dir, then.revision);
     let folded = start_etcd_on(source.version(), &data_dir).await;

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mainstay_testkit::recorder::RecorderCompression;
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, Recorder};
+use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer, Recorder, Workload};
 use tempfile::TempDir;
 
-use crate::support::{RestorerBackup, Fixture, RestorerRun, EtcdState, FileTree, start_etcd_on};
+use crate::support::{EtcdState, FileTree, Fixture, RestorerBackup, RestorerRun, start_etcd_on};
 
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 const PREFIX: &str = "etcd-main";
@@ -215,7 +215,10 @@ async fn check_killed_restores(size: BackupSize, parts: &[f64]) {
     let mut outcomes = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let moment = scene.duration.mul_f64(*part);
-        let context = format!("run {number}, killed after {moment:?} of {:?}", scene.duration);
+        let context = format!(
+            "run {number}, killed after {moment:?} of {:?}",
+            scene.duration
+        );
         scene.kill_restore_after(moment).await;
         let complete = scene.read_target(&context);
         assert_ne!(complete, TargetContent::Missing, "{context}");
@@ -242,7 +245,10 @@ async fn check_killed_new_restores(size: BackupSize, parts: &[f64]) {
     let scene = CrashScenario::create(size).await;
     for (number, part) in parts.iter().enumerate() {
         let moment = scene.duration.mul_f64(*part);
-        let context = format!("run {number}, killed after {moment:?} of {:?}", scene.duration);
+        let context = format!(
+            "run {number}, killed after {moment:?} of {:?}",
+            scene.duration
+        );
         fs::remove_dir_all(scene.target()).unwrap();
         for sibling in scene.siblings() {
             fs::remove_dir_all(sibling).unwrap();

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{EtcdServer, EtcdRelease};
+use mainstay_testkit::{EtcdRelease, EtcdServer};
 use tempfile::TempDir;
 
-use crate::support::{Fixture, EtcdState, assert_same_keys, start_etcd_on};
+use crate::support::{EtcdState, Fixture, assert_same_keys, start_etcd_on};
 
 /// Restores a fixture, and verifies it with the version of etcd that wrote it and with each newer one, each on its own
 /// copy.
@@ -116,11 +116,17 @@ async fn restored_leases_expire_and_take_their_keys_along() {
         leased_survivors.count() > 0,
         "leases of the base have lives of their own"
     );
-    assert!(survivors.len() < keys.len(), "the fixture has no keys on short leases");
+    assert!(
+        survivors.len() < keys.len(),
+        "the fixture has no keys on short leases"
+    );
 
     let deadline = Instant::now() + Duration::from_mins(2);
     while etcd.all_keys().await.len() > survivors.len() {
-        assert!(Instant::now() < deadline, "keys did not expire with their leases");
+        assert!(
+            Instant::now() < deadline,
+            "keys did not expire with their leases"
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_same_keys(

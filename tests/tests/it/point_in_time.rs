@@ -4,11 +4,11 @@ use std::fs;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_testkit::recorder::{RecorderCompression, RecordedObject};
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, Recorder};
+use mainstay_testkit::recorder::{RecordedObject, RecorderCompression};
+use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer, Recorder, Workload};
 use tempfile::TempDir;
 
-use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
+use crate::support::{EtcdState, RestorerBackup, start_etcd_on};
 
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 const PREFIX: &str = "etcd-main";
@@ -31,7 +31,8 @@ impl TimedBackup {
         load.run(&etcd, 50).await;
         let before = quiet_moment().await;
         let container = RestorerBackup::container_dir(&home);
-        let mut recorder = Recorder::start(&etcd, &container, PREFIX, RecorderCompression::Gzip).await;
+        let mut recorder =
+            Recorder::start(&etcd, &container, PREFIX, RecorderCompression::Gzip).await;
         let first = only_full(&recorder);
         let mut states = Vec::new();
         for part in 0..3 {
@@ -195,7 +196,12 @@ async fn a_base_made_later_in_the_same_second_is_not_the_state_before() {
     recorder.write_delta(&etcd).await.unwrap();
     let full = recorder.write_full(&etcd).await;
     // Renamed as if everything had happened within the second, also on a busy machine.
-    let name = format!("Full-{:08}-{:08}-{}.gz", 0, full.last_revision.0, moment.as_second());
+    let name = format!(
+        "Full-{:08}-{:08}-{}.gz",
+        0,
+        full.last_revision.0,
+        moment.as_second()
+    );
     fs::rename(&full.path, full.path.with_file_name(name)).unwrap();
     wait_for_next_second().await;
     load.run(&etcd, 20).await;

@@ -3,21 +3,26 @@
 use mainstay_ids::{HashKv, Revision};
 use mainstay_testkit::recorder::RecorderCompression;
 use mainstay_testkit::{
-    EtcdServer, EtcdOptions, EtcdRelease, Workload, Recorder, each_version, newest_version,
+    EtcdOptions, EtcdRelease, EtcdServer, Recorder, Workload, each_version, newest_version,
 };
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
+use crate::support::{EtcdState, RestorerBackup, start_etcd_on};
 
 const PREFIX: &str = "etcd-main";
 const SAMPLE_COUNT: usize = 6;
 
 /// Restores each state and verifies it with an etcd of the source's version. Finally the source is killed, and its own
 /// directory must verify as well.
-async fn assert_all_restore(mut source: EtcdServer, home: &TempDir, states: &[EtcdState], seed: u64) {
+async fn assert_all_restore(
+    mut source: EtcdServer,
+    home: &TempDir,
+    states: &[EtcdState],
+    seed: u64,
+) {
     let backup = RestorerBackup::local(home.path(), PREFIX);
     for state in states {
         let directory = TempDir::new().unwrap();
@@ -36,11 +41,21 @@ async fn assert_all_restore(mut source: EtcdServer, home: &TempDir, states: &[Et
 }
 
 async fn start_recorder(etcd: &EtcdServer, home: &TempDir) -> Recorder {
-    Recorder::start(etcd, &RestorerBackup::container_dir(home), PREFIX, RecorderCompression::Gzip).await
+    Recorder::start(
+        etcd,
+        &RestorerBackup::container_dir(home),
+        PREFIX,
+        RecorderCompression::Gzip,
+    )
+    .await
 }
 
 /// First and last revision, and random ones in between.
-fn sample_revisions(seed: u64, (first, last): (Revision, Revision), between: usize) -> Vec<Revision> {
+fn sample_revisions(
+    seed: u64,
+    (first, last): (Revision, Revision),
+    between: usize,
+) -> Vec<Revision> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut chosen = (first.0 + 1..last.0).choose_multiple(&mut random, between);
     chosen.extend([first.0, last.0]);
@@ -58,7 +73,11 @@ async fn assert_history_restores(version: EtcdRelease, between: usize) {
     load.run(&etcd, 250).await;
     let mut recorder = start_recorder(&etcd, &home).await;
     let first = recorder.last_revision();
-    for compression in [RecorderCompression::Zlib, RecorderCompression::None, RecorderCompression::Gzip] {
+    for compression in [
+        RecorderCompression::Zlib,
+        RecorderCompression::None,
+        RecorderCompression::Gzip,
+    ] {
         recorder.set_compression(compression);
         load.run(&etcd, 250).await;
         recorder.write_delta(&etcd).await.unwrap();

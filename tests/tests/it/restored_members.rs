@@ -6,11 +6,11 @@ use etcd_client::{AlarmAction, AlarmType, WatchOptions};
 use mainstay_ids::Revision;
 use mainstay_testkit::etcd::free_url;
 use mainstay_testkit::recorder::RecorderCompression;
-use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, Recorder, each_version};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer, Recorder, each_version};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{RestorerBackup, Fixture, EtcdState, assert_same_keys, start_etcd_on};
+use crate::support::{EtcdState, Fixture, RestorerBackup, assert_same_keys, start_etcd_on};
 
 /// Written by the oldest etcd, so that every version can start on it.
 const FIXTURE: &str = "none-3.4.23";
@@ -31,7 +31,11 @@ fn format_initial_cluster(initial_members: &[(String, String)]) -> String {
     pairs.join(",")
 }
 
-async fn start_cluster(version: EtcdRelease, initial_members: &[(String, String)], parent: &Path) -> EtcdCluster {
+async fn start_cluster(
+    version: EtcdRelease,
+    initial_members: &[(String, String)],
+    parent: &Path,
+) -> EtcdCluster {
     let members = initial_members.iter().map(|(name, url)| {
         let options = EtcdOptions::new().name(name).peer_url(url);
         (version, options.data_dir(parent.join(name)))

@@ -77,7 +77,9 @@ impl Drop for StoreServer {
 fn program_from_env(variable: &str) -> PathBuf {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.is_file() => path,
-        found => panic!("{variable} must be the path of a program, but is {found:?}; run `make test-live`"),
+        found => panic!(
+            "{variable} must be the path of a program, but is {found:?}; run `make test-live`"
+        ),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Restores and compacts backups in real object stores.
 
-use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_store::{Environment, SnapStore, StorageProvider, StoreConfig, UploadOptions};
 use mainstay_testkit::EtcdRelease;
 use tempfile::TempDir;
 
 use crate::servers::{Azurite, GcsProxy, SeaweedFs};
-use crate::support::{RestorerBackup, Fixture, assert_same_keys, start_etcd_on};
+use crate::support::{Fixture, RestorerBackup, assert_same_keys, start_etcd_on};
 
 const PREFIX: &str = "etcd-main";
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
@@ -86,7 +86,12 @@ async fn an_s3_server_gives_a_backup_back_and_takes_a_compacted_one() {
     let weed = SeaweedFs::start().await;
     let credentials = weed.credentials();
     let variable = ("AWS_APPLICATION_CREDENTIALS", credentials.as_str());
-    let bucket = StoreBucket::open(StorageProvider::S3, SeaweedFs::BUCKET, &weed.endpoint, Some(variable));
+    let bucket = StoreBucket::open(
+        StorageProvider::S3,
+        SeaweedFs::BUCKET,
+        &weed.endpoint,
+        Some(variable),
+    );
     bucket.upload_fixture(&fixture).await;
     bucket.assert_restores(&fixture).await;
     bucket.assert_compacts(&fixture).await;
@@ -114,7 +119,12 @@ async fn googles_dialect_gives_a_backup_back_and_takes_a_compacted_one() {
     let fixture = Fixture::open("overlap-3.5.30");
     let weed = SeaweedFs::start_open().await;
     let front = GcsProxy::start(&weed.endpoint).await;
-    let bucket = StoreBucket::open(StorageProvider::Gcs, SeaweedFs::BUCKET, &front.endpoint, None);
+    let bucket = StoreBucket::open(
+        StorageProvider::Gcs,
+        SeaweedFs::BUCKET,
+        &front.endpoint,
+        None,
+    );
     bucket.upload_fixture(&fixture).await;
     bucket.assert_restores(&fixture).await;
     bucket.assert_compacts(&fixture).await;
@@ -129,11 +139,24 @@ async fn an_empty_bucket_is_told_from_a_store_that_does_not_answer() {
     let into = ["--data-dir", data_dir.to_str().unwrap()];
     let credentials = weed.credentials();
     let variable = ("AWS_APPLICATION_CREDENTIALS", credentials.as_str());
-    let bucket = StoreBucket::open(StorageProvider::S3, SeaweedFs::BUCKET, &weed.endpoint, Some(variable));
-    bucket.backup.run("restore", &into).expect_refused("no-backup", 20);
+    let bucket = StoreBucket::open(
+        StorageProvider::S3,
+        SeaweedFs::BUCKET,
+        &weed.endpoint,
+        Some(variable),
+    );
+    bucket
+        .backup
+        .run("restore", &into)
+        .expect_refused("no-backup", 20);
     let impatient = [&into[..], &["--store-retry-timeout", "1s"]].concat();
     let nowhere = mainstay_testkit::etcd::free_url();
-    let bucket = StoreBucket::open(StorageProvider::S3, SeaweedFs::BUCKET, &nowhere, Some(variable));
+    let bucket = StoreBucket::open(
+        StorageProvider::S3,
+        SeaweedFs::BUCKET,
+        &nowhere,
+        Some(variable),
+    );
     bucket
         .backup
         .run("restore", &impatient)

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage, RecoveryTarget};
+use mainstay_coordination::incident::{
+    Incident, RecoveryCause, RecoverySource, RecoveryStage, RecoveryTarget,
+};
 use mainstay_crds::etcd::RecoveryMode;
 use sha2::{Digest, Sha256};
 
 use super::loss::{self, Loss};
-use super::{RecoveryBlocker, RecoveryStep, wait, require_lock};
-use crate::decide::{ReconcileStep, PvcDeletionReason, World};
-use crate::observe::{Ordinal, ObservedLock};
+use super::{RecoveryBlocker, RecoveryStep, require_lock, wait};
+use crate::decide::{PvcDeletionReason, ReconcileStep, World};
+use crate::observe::{ObservedLock, Ordinal};
 
 /// Length of an incident ID; short, because users type it to approve a recovery.
 const ID_BYTES: usize = 4;
@@ -41,7 +43,9 @@ pub(super) fn plan_start(world: &World<'_>) -> Option<ReconcileStep> {
         return Some(ReconcileStep::Wait { blocker: on });
     }
     let incident = build_incident(world, &loss, id, base);
-    Some(ReconcileStep::Recover(RecoveryStep::OpenIncident(Box::new(incident))))
+    Some(ReconcileStep::Recover(RecoveryStep::OpenIncident(
+        Box::new(incident),
+    )))
 }
 
 fn build_incident(world: &World<'_>, loss: &Loss, id: String, base: Ordinal) -> Incident {
@@ -65,7 +69,7 @@ fn build_incident(world: &World<'_>, loss: &Loss, id: String, base: Ordinal) -> 
 }
 
 /// The cluster token of a recovery. The time keeps it unique when the same incident ID occurs again.
-pub fn build_token(id: &str, now: Timestamp) -> String {
+pub(crate) fn build_token(id: &str, now: Timestamp) -> String {
     format!("restored-{id}-{:x}", now.as_millisecond())
 }
 
@@ -75,7 +79,7 @@ pub fn build_token(id: &str, now: Timestamp) -> String {
 /// # Errors
 ///
 /// `None` without a proven loss, else the blocker.
-pub fn build_requested_incident(
+pub(crate) fn build_requested_incident(
     world: &World<'_>,
     id: &str,
     base: Option<Ordinal>,
@@ -117,7 +121,8 @@ fn find_start_blocker(world: &World<'_>, loss: &Loss, id: &str) -> Option<Recove
     }
     let is_approved = recovery.approved_id.as_deref() == Some(id);
     let needs_approval = is_quorum && recovery.mode == RecoveryMode::Approve;
-    (needs_approval && !is_approved).then(|| RecoveryBlocker::ApprovalRequired { id: id.to_owned() })
+    (needs_approval && !is_approved)
+        .then(|| RecoveryBlocker::ApprovalRequired { id: id.to_owned() })
 }
 
 /// Whether the loss has lasted for `quorum_loss_timeout`. Restarting members lose quorum for a moment as well.
@@ -148,7 +153,10 @@ fn delete_lost_pvc(world: &World<'_>, loss: &Loss) -> Option<ReconcileStep> {
 /// annotation is removed when the cluster is healthy, so that it never applies to a later loss.
 fn derive_incident_id(world: &World<'_>, loss: &Loss) -> String {
     let mut hash = Sha256::new();
-    hash.update(format!("{}/{}", world.desired.namespace, world.desired.name));
+    hash.update(format!(
+        "{}/{}",
+        world.desired.namespace, world.desired.name
+    ));
     let last = world.observed.recovery.incident.as_ref();
     hash.update(format!("/{}", last.map_or("", |last| last.id.as_str())));
     for ordinal in &loss.lost_members {

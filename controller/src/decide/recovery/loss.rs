@@ -1,10 +1,10 @@
 //! Assesses whether data is permanently lost, and selects the best remaining copy.
 
-use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage};
+use mainstay_coordination::incident::{Incident, RecoveryCause, RecoverySource, RecoveryStage};
 
 use super::RecoveryBlocker;
 use crate::decide::{World, quorum};
-use crate::observe::{InitFinding, ObservedMembership, Ordinal, ObservedMemberLease};
+use crate::observe::{InitFinding, ObservedMemberLease, ObservedMembership, Ordinal};
 
 /// The state of the data of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +62,12 @@ fn classify_data(world: &World<'_>, ordinal: Ordinal) -> MemberDataState {
     let pod = world.pod(ordinal).filter(|pod| !pod.is_deleting);
     match pod.and_then(|pod| pod.finding) {
         Some(InitFinding::CanStart) => MemberDataState::Intact,
-        Some(InitFinding::WaitingToJoin | InitFinding::NeedsRestore | InitFinding::Corrupt | InitFinding::Foreign) => {
-            MemberDataState::Lost
-        }
+        Some(
+            InitFinding::WaitingToJoin
+            | InitFinding::NeedsRestore
+            | InitFinding::Corrupt
+            | InitFinding::Foreign,
+        ) => MemberDataState::Lost,
         Some(InitFinding::BackupExists) => MemberDataState::BackupExists,
         Some(InitFinding::NothingToRestore) => MemberDataState::NothingToRestore,
         Some(InitFinding::Refused) | None => MemberDataState::Unknown,
@@ -87,7 +90,8 @@ fn assess_former_backup(world: &World<'_>) -> Option<Loss> {
         lost_members: world.ordinals().collect(),
         base: find_writable_volume(world, world.ordinals()),
         source: RecoverySource::Backup,
-        blocker: find_unchecked_volume(world).map(|ordinal| RecoveryBlocker::VolumeUnchecked { ordinal }),
+        blocker: find_unchecked_volume(world)
+            .map(|ordinal| RecoveryBlocker::VolumeUnchecked { ordinal }),
     })
 }
 
@@ -108,7 +112,9 @@ fn find_unchecked_volume(world: &World<'_>) -> Option<Ordinal> {
 fn assess_single_member(world: &World<'_>) -> Option<Loss> {
     let only = Ordinal(0);
     let start_blocker = match classify_data(world, only) {
-        MemberDataState::Serving | MemberDataState::Intact | MemberDataState::Unknown => return None,
+        MemberDataState::Serving | MemberDataState::Intact | MemberDataState::Unknown => {
+            return None;
+        }
         MemberDataState::NothingToRestore => Some(RecoveryBlocker::NothingToRestore),
         MemberDataState::Lost | MemberDataState::BackupExists => require_backup(world),
     };
@@ -126,9 +132,14 @@ fn assess_quorum(world: &World<'_>) -> Option<Loss> {
     let members = list_registered_members(world);
     let select = |states: &[MemberDataState]| -> Vec<Ordinal> {
         let all = members.iter().copied();
-        all.filter(|n| states.contains(&classify_data(world, *n))).collect()
+        all.filter(|n| states.contains(&classify_data(world, *n)))
+            .collect()
     };
-    let lost = select(&[MemberDataState::Lost, MemberDataState::BackupExists, MemberDataState::NothingToRestore]);
+    let lost = select(&[
+        MemberDataState::Lost,
+        MemberDataState::BackupExists,
+        MemberDataState::NothingToRestore,
+    ]);
     if members.len() - lost.len() >= quorum(members.len()) {
         return None;
     }
@@ -136,13 +147,18 @@ fn assess_quorum(world: &World<'_>) -> Option<Loss> {
     let survivors = select(&[MemberDataState::Serving, MemberDataState::Intact]);
     let (base, source) = match pick_best_survivor(world, &survivors) {
         Some(survivor) => (Some(survivor), RecoverySource::BestCopy),
-        None => (find_writable_volume(world, world.ordinals()), RecoverySource::Backup),
+        None => (
+            find_writable_volume(world, world.ordinals()),
+            RecoverySource::Backup,
+        ),
     };
     let start_blocker = match (unknown, source, survivors.first()) {
         (Some(ordinal), _, _) => Some(RecoveryBlocker::DataStateUnknown { ordinal }),
         (None, RecoverySource::BestCopy, _) => None,
         // Its volume cannot be written and disappears with the pod: stopping it would lose the newest copy.
-        (None, RecoverySource::Backup, Some(&ordinal)) => Some(RecoveryBlocker::SurvivorAtRisk { ordinal }),
+        (None, RecoverySource::Backup, Some(&ordinal)) => {
+            Some(RecoveryBlocker::SurvivorAtRisk { ordinal })
+        }
         (None, RecoverySource::Backup, None) => require_backup(world),
     };
     Some(Loss {
@@ -167,7 +183,8 @@ fn list_registered_members(world: &World<'_>) -> Vec<Ordinal> {
     let counts = |ordinal: &Ordinal| {
         let lease = world.observed.leases.get(ordinal);
         lease.is_some_and(|lease| {
-            lease.holder.is_some() && finished.is_none_or(|finished| is_alive_since(lease, finished))
+            lease.holder.is_some()
+                && finished.is_none_or(|finished| is_alive_since(lease, finished))
         })
     };
     let registered: Vec<Ordinal> = world.ordinals().filter(counts).collect();
@@ -182,27 +199,41 @@ fn list_registered_members(world: &World<'_>) -> Vec<Ordinal> {
 /// Whether a member has run since a recovery finished: its Lease names the cluster ID that the recovery created. The renewal
 /// time decides only when one of the two IDs is unknown, because clocks differ.
 pub(in crate::decide) fn is_alive_since(lease: &ObservedMemberLease, finished: &Incident) -> bool {
-    let named = lease.holder.as_ref().and_then(|registered| registered.cluster_id);
+    let named = lease
+        .holder
+        .as_ref()
+        .and_then(|registered| registered.cluster_id);
     match (named, &finished.cluster) {
         (Some(named), Some(created)) => named.to_string() == *created,
-        _ => lease.renewed_at.is_some_and(|renewed| renewed > finished.changed),
+        _ => lease
+            .renewed_at
+            .is_some_and(|renewed| renewed > finished.changed),
     }
 }
 
 /// The survivor with the highest revision whose volume can be written.
 fn pick_best_survivor(world: &World<'_>, survivors: &[Ordinal]) -> Option<Ordinal> {
     let etcd_revision = |ordinal: &Ordinal| match &world.observed.membership {
-        ObservedMembership::NoQuorum { reachable: members, .. } => members.get(ordinal).copied(),
+        ObservedMembership::NoQuorum {
+            reachable: members, ..
+        } => members.get(ordinal).copied(),
         ObservedMembership::Known(_) | ObservedMembership::NotQueried => None,
     };
-    let checked_revision = |ordinal: &Ordinal| world.pod(*ordinal).and_then(|pod| pod.data_revision);
+    let checked_revision =
+        |ordinal: &Ordinal| world.pod(*ordinal).and_then(|pod| pod.data_revision);
     let mut newest_first = survivors.to_vec();
-    newest_first.sort_by_key(|one| std::cmp::Reverse(etcd_revision(one).or_else(|| checked_revision(one))));
+    newest_first
+        .sort_by_key(|one| std::cmp::Reverse(etcd_revision(one).or_else(|| checked_revision(one))));
     find_writable_volume(world, newest_first)
 }
 
-fn find_writable_volume(world: &World<'_>, candidates: impl IntoIterator<Item = Ordinal>) -> Option<Ordinal> {
-    candidates.into_iter().find(|ordinal| is_volume_writable(world, *ordinal))
+fn find_writable_volume(
+    world: &World<'_>,
+    candidates: impl IntoIterator<Item = Ordinal>,
+) -> Option<Ordinal> {
+    candidates
+        .into_iter()
+        .find(|ordinal| is_volume_writable(world, *ordinal))
 }
 
 /// Whether a Job can mount the volume: the PVC is bound, not lost and not terminating.

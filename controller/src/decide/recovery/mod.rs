@@ -22,7 +22,7 @@ mod progress;
 #[cfg(test)]
 pub(in crate::decide) mod tests;
 
-pub use begin::{build_requested_incident, build_token};
+pub(crate) use begin::{build_requested_incident, build_token};
 pub(super) use loss::is_alive_since;
 #[cfg(test)]
 pub(crate) fn test_incident() -> Incident {
@@ -34,10 +34,10 @@ use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{Incident, RecoveryStage};
 
 use super::{Blocker, ReconcileStep, World};
-use crate::observe::{JobState, Ordinal, ObservedLock};
+use crate::observe::{JobState, ObservedLock, Ordinal};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecoveryStep {
+pub(crate) enum RecoveryStep {
     /// Acquires the lock and records the incident.
     OpenIncident(Box<Incident>),
     /// Acquires the lock again after it expired without renewal.
@@ -50,10 +50,7 @@ pub enum RecoveryStep {
     /// Renews the lock while the recovery waits.
     RenewLock(Box<Blocker>),
     /// Starts or stops all pods.
-    Scale {
-        from: u32,
-        to: u32,
-    },
+    Scale { from: u32, to: u32 },
     /// Creates a Job that writes the volume of a member.
     CreateJob {
         ordinal: Ordinal,
@@ -61,10 +58,7 @@ pub enum RecoveryStep {
         incident: Box<Incident>,
     },
     /// Deletes a Job that has failed, is orphaned or belongs to an earlier attempt.
-    DeleteJob {
-        ordinal: Ordinal,
-        uid: String,
-    },
+    DeleteJob { ordinal: Ordinal, uid: String },
     /// Replaces the recorded incident if it still equals `from`.
     RecordIncident {
         from: Box<Incident>,
@@ -80,7 +74,7 @@ pub enum RecoveryStep {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecoveryJobKind {
+pub(crate) enum RecoveryJobKind {
     /// Restores the data of the new cluster.
     Restore,
     /// Renames existing data to the previous data directory.
@@ -89,7 +83,7 @@ pub enum RecoveryJobKind {
 
 /// What blocks a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecoveryBlocker {
+pub(crate) enum RecoveryBlocker {
     /// The loss has not lasted long enough to be confirmed.
     LossUnconfirmed,
     /// A user must approve the recovery.
@@ -100,37 +94,23 @@ pub enum RecoveryBlocker {
     /// The recovery mode is manual: a user must start the recovery.
     ManualMode,
     /// The init check of a member has not reported the state of its data.
-    DataStateUnknown {
-        ordinal: Ordinal,
-    },
+    DataStateUnknown { ordinal: Ordinal },
     /// A volume that may hold data is unchecked. A backup of a former cluster must not replace it.
-    VolumeUnchecked {
-        ordinal: Ordinal,
-    },
+    VolumeUnchecked { ordinal: Ordinal },
     /// The volume of the last surviving member is terminating or lost: a user must save its data first.
-    SurvivorAtRisk {
-        ordinal: Ordinal,
-    },
+    SurvivorAtRisk { ordinal: Ordinal },
     /// Neither usable data nor a backup exists.
     NothingToRestore,
     /// No volume can be written.
-    VolumeUnavailable {
-        ordinal: Ordinal,
-    },
+    VolumeUnavailable { ordinal: Ordinal },
     /// Another operation holds the lock.
-    LockHeld {
-        holder: String,
-    },
+    LockHeld { holder: String },
     /// The coordination document cannot be parsed.
-    DocumentUnreadable {
-        reason: String,
-    },
+    DocumentUnreadable { reason: String },
     /// Pods are stopping.
     PodsStopping,
     /// A Job is running or terminating.
-    JobRunning {
-        ordinal: Ordinal,
-    },
+    JobRunning { ordinal: Ordinal },
     /// A Job failed; the next attempt starts at `retry_at`.
     JobFailed {
         ordinal: Ordinal,
@@ -143,7 +123,7 @@ pub enum RecoveryBlocker {
 
 impl RecoveryBlocker {
     /// Whether waiting alone may not help, so that a user should look.
-    pub fn is_error(&self) -> bool {
+    pub(crate) fn is_error(&self) -> bool {
         match self {
             Self::LossUnconfirmed
             | Self::ApprovalRequired { .. }
@@ -173,7 +153,9 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     };
     match (&observed.parse_error, step) {
         // The unreadable document may contain an open recovery.
-        (Some(cause), Some(_)) => Some(wait(RecoveryBlocker::DocumentUnreadable { reason: cause.clone() })),
+        (Some(cause), Some(_)) => Some(wait(RecoveryBlocker::DocumentUnreadable {
+            reason: cause.clone(),
+        })),
         (_, step) => step,
     }
 }
@@ -220,7 +202,12 @@ fn stop_orphaned_jobs(world: &World<'_>) -> Option<ReconcileStep> {
 /// Whether a recovery created the cluster, so that members must not bootstrap another one.
 pub(super) fn has_created_cluster(world: &World<'_>) -> bool {
     let incident = world.observed.recovery.incident.as_ref();
-    incident.is_some_and(|incident| matches!(incident.stage, RecoveryStage::Restored | RecoveryStage::Closed))
+    incident.is_some_and(|incident| {
+        matches!(
+            incident.stage,
+            RecoveryStage::Restored | RecoveryStage::Closed
+        )
+    })
 }
 
 /// Whether the recovery waits for an answer of etcd.
@@ -240,11 +227,15 @@ fn require_lock(world: &World<'_>) -> Option<ReconcileStep> {
     match &world.observed.recovery.lock {
         ObservedLock::HeldByUs { .. } => None,
         ObservedLock::HeldByOther {
-            holder, expires_at: expires, ..
+            holder,
+            expires_at: expires,
+            ..
         } if world.now < *expires => Some(wait(RecoveryBlocker::LockHeld {
             holder: holder.clone(),
         })),
         // An expired lock may be taken over; compare-and-swap decides between two candidates.
-        ObservedLock::Free { .. } | ObservedLock::HeldByOther { .. } => Some(ReconcileStep::Recover(RecoveryStep::ReacquireLock)),
+        ObservedLock::Free { .. } | ObservedLock::HeldByOther { .. } => {
+            Some(ReconcileStep::Recover(RecoveryStep::ReacquireLock))
+        }
     }
 }

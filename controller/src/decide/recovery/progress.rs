@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use mainstay_coordination::incident::{RecoveryCause, Incident, RecoveryStage};
+use mainstay_coordination::incident::{Incident, RecoveryCause, RecoveryStage};
 use mainstay_verdict::CommandDetails;
 
 use super::loss::is_volume_writable;
-use super::{RecoveryBlocker, RecoveryStep, RecoveryJobKind, stop_running_jobs, wait, require_lock};
-use crate::intervals;
+use super::{
+    RecoveryBlocker, RecoveryJobKind, RecoveryStep, require_lock, stop_running_jobs, wait,
+};
 use crate::decide::{Blocker, ReconcileStep, World, quorum};
-use crate::observe::{FailureClass, InitFinding, JobFailure, JobState, Ordinal, ObservedJob, ObservedLock};
+use crate::intervals;
+use crate::observe::{
+    FailureClass, InitFinding, JobFailure, JobState, ObservedJob, ObservedLock, Ordinal,
+};
 
 /// Verdicts of the restorer that a retry does not change.
 const PERMANENT_VERDICTS: [&str; 5] = [
@@ -29,11 +33,19 @@ pub(super) fn plan_next(world: &World<'_>, incident: &Incident) -> ReconcileStep
         RecoveryStage::Restoring => continue_restoring(world, incident),
         RecoveryStage::Restored => continue_restored(world, incident),
         RecoveryStage::Abandoned => continue_abandoned(world, incident),
-        RecoveryStage::Closed | RecoveryStage::Failed => ReconcileStep::Recover(RecoveryStep::ReleaseLock),
+        RecoveryStage::Closed | RecoveryStage::Failed => {
+            ReconcileStep::Recover(RecoveryStep::ReleaseLock)
+        }
     };
     match (step, &world.observed.recovery.lock) {
         // A recovery that waits longer than the TTL would lose the lock.
-        (ReconcileStep::Wait { blocker: on }, ObservedLock::HeldByUs { renewed_at: renewed, .. }) if is_lock_renewal_due(world.now, *renewed) => {
+        (
+            ReconcileStep::Wait { blocker: on },
+            ObservedLock::HeldByUs {
+                renewed_at: renewed,
+                ..
+            },
+        ) if is_lock_renewal_due(world.now, *renewed) => {
             ReconcileStep::Recover(RecoveryStep::RenewLock(Box::new(on)))
         }
         (step, _) => step,
@@ -71,16 +83,18 @@ fn continue_restoring(world: &World<'_>, incident: &Incident) -> ReconcileStep {
     match check_job(world, incident, base, RecoveryJobKind::Restore) {
         Err(step) => step,
         Ok(Err(failure)) => handle_job_failure(world, incident, base, failure),
-        Ok(Ok((at, done))) => rename_other_data_dirs(world, incident, base, at).unwrap_or_else(|| {
-            let next = Incident {
-                stage: RecoveryStage::Restored,
-                revision: done.start_revision.or(done.revision),
-                cluster: done.cluster_id.clone(),
-                message: describe_restore(done),
-                ..with_change_time(world, incident)
-            };
-            record_incident(incident, next)
-        }),
+        Ok(Ok((at, done))) => {
+            rename_other_data_dirs(world, incident, base, at).unwrap_or_else(|| {
+                let next = Incident {
+                    stage: RecoveryStage::Restored,
+                    revision: done.start_revision.or(done.revision),
+                    cluster: done.cluster_id.clone(),
+                    message: describe_restore(done),
+                    ..with_change_time(world, incident)
+                };
+                record_incident(incident, next)
+            })
+        }
     }
 }
 
@@ -136,7 +150,11 @@ fn check_job<'a>(
 
 /// Whether a restore succeeded but its result is not observed yet. The pod carries the result, and its watch event may arrive
 /// after that of the Job.
-fn is_result_pending(now: Timestamp, task: RecoveryJobKind, (at, done): (Timestamp, &CommandDetails)) -> bool {
+fn is_result_pending(
+    now: Timestamp,
+    task: RecoveryJobKind,
+    (at, done): (Timestamp, &CommandDetails),
+) -> bool {
     let has_no_result = task == RecoveryJobKind::Restore && done.revision.is_none();
     has_no_result && now < add_pause(at, intervals::JOB_RESULT_TIMEOUT)
 }
@@ -161,7 +179,12 @@ fn delete_job(ordinal: Ordinal, job: &ObservedJob) -> ReconcileStep {
 /// Renames the data of the other members, so that they join the new cluster as learners; failures are retried. Two kinds of
 /// volumes are skipped, since the new cluster does not accept their data: volumes of another Etcd, and volumes that could not be
 /// mounted in time, as long as those are fewer than a quorum of the old cluster.
-fn rename_other_data_dirs(world: &World<'_>, incident: &Incident, base: Ordinal, since: Timestamp) -> Option<ReconcileStep> {
+fn rename_other_data_dirs(
+    world: &World<'_>,
+    incident: &Incident,
+    base: Ordinal,
+    since: Timestamp,
+) -> Option<ReconcileStep> {
     let others = world.observed.pvcs.keys().copied();
     let others = others.filter(|ordinal| {
         *ordinal != base && ordinal.0 < incident.size && is_volume_writable(world, *ordinal)
@@ -174,7 +197,8 @@ fn rename_other_data_dirs(world: &World<'_>, incident: &Incident, base: Ordinal,
             Ok(Err((at, failure))) => {
                 // A quorum of old volumes could start the old cluster again.
                 timed_out += usize::from(failure.class == FailureClass::Deadline);
-                if failure.class == FailureClass::Deadline && timed_out < quorum(incident.size as usize)
+                if failure.class == FailureClass::Deadline
+                    && timed_out < quorum(incident.size as usize)
                 {
                     continue;
                 }
@@ -290,7 +314,9 @@ fn continue_restored(world: &World<'_>, incident: &Incident) -> ReconcileStep {
             retry_later(world, incident, (base, incident.changed), detail)
         }
         // A refusal needs a user, and a later init check may report a different result.
-        Some(InitFinding::CanStart | InitFinding::Refused) | None => wait(RecoveryBlocker::AwaitingConfirmation),
+        Some(InitFinding::CanStart | InitFinding::Refused) | None => {
+            wait(RecoveryBlocker::AwaitingConfirmation)
+        }
     }
 }
 
@@ -313,7 +339,8 @@ fn is_confirmed(world: &World<'_>, incident: &Incident) -> bool {
 
 /// Stage `Abandoned`: starts the pods on the data they have, then closes the incident as failed.
 fn continue_abandoned(world: &World<'_>, incident: &Incident) -> ReconcileStep {
-    start_pods(world, incident).unwrap_or_else(|| close_incident(world, incident, RecoveryStage::Failed))
+    start_pods(world, incident)
+        .unwrap_or_else(|| close_incident(world, incident, RecoveryStage::Failed))
 }
 
 fn start_pods(world: &World<'_>, incident: &Incident) -> Option<ReconcileStep> {

@@ -4,13 +4,17 @@ use jiff::{SignedDuration, Timestamp};
 use mainstay_crds::etcd::VolumeGrowth;
 use mainstay_ids::{ClusterId, MemberId};
 
-use crate::decide::{Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide};
+use crate::decide::{
+    Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide,
+};
 use crate::observe::{
-    EndpointStatus, InitFinding, MemberLeaseHolder, QuorumMembers, ObservedMembership, Observation, Ordinal, PeerTlsStage, ObservedPvc,
-    ObservedMemberLease, ObservedEtcdMember, ObservedPod, ObservedStatefulSet, ReplicaCounts, SnapshotLease, UpdateStrategy, PodListeners,
+    EndpointStatus, InitFinding, MemberLeaseHolder, Observation, ObservedEtcdMember,
+    ObservedMemberLease, ObservedMembership, ObservedPod, ObservedPvc, ObservedStatefulSet,
+    Ordinal, PeerTlsStage, PodListeners, QuorumMembers, ReplicaCounts, SnapshotLease,
+    UpdateStrategy,
 };
 use crate::validate::{
-    DEFAULT_STORAGE_BYTES, Peers, Requests, DesiredState, DesiredBackup, DesiredRecovery,
+    DEFAULT_STORAGE_BYTES, DesiredBackup, DesiredRecovery, DesiredState, Peers, Requests,
 };
 
 pub(crate) const OLD_REVISION: &str = "old";
@@ -167,7 +171,7 @@ impl ClusterFixture {
         };
         Self {
             desired: desired_state,
-            observed: observed,
+            observed,
             policy: ReconcilePolicy::default(),
             last_known: known,
         }
@@ -261,7 +265,9 @@ impl ClusterFixture {
 
     /// The pod is replaced from the new template.
     pub(crate) fn with_updated_pod(mut self, ordinal: u32) -> Self {
-        self.observed.pods.insert(Ordinal(ordinal), pod(ordinal, NEW_REVISION));
+        self.observed
+            .pods
+            .insert(Ordinal(ordinal), pod(ordinal, NEW_REVISION));
         self
     }
 

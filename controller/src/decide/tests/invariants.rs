@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::fixture::*;
 use crate::decide::{PodDeletionReason, ReconcileStep, World, quorum};
 use crate::observe::{
-    InitFinding, QuorumMembers, ObservedMembership, Ordinal, PeerTlsStage, ObservedEtcdMember, SnapshotRequest,
-    UpdateStrategy as Replaces,
+    InitFinding, ObservedEtcdMember, ObservedMembership, Ordinal, PeerTlsStage, QuorumMembers,
+    SnapshotRequest, UpdateStrategy as Replaces,
 };
 
 /// Random state of one ordinal: pod, PVC and member.
@@ -35,7 +35,12 @@ fn weighted_bool(probability: f64) -> impl Strategy<Value = bool> {
 }
 
 fn member_slot() -> impl Strategy<Value = MemberSlot> {
-    let pod = (weighted_bool(0.8), weighted_bool(0.1), weighted_bool(0.4), any_finding());
+    let pod = (
+        weighted_bool(0.8),
+        weighted_bool(0.1),
+        weighted_bool(0.4),
+        any_finding(),
+    );
     let pvc_state = (weighted_bool(0.1), weighted_bool(0.1));
     let member = (weighted_bool(0.15), weighted_bool(0.8), weighted_bool(0.1));
     (
@@ -43,7 +48,11 @@ fn member_slot() -> impl Strategy<Value = MemberSlot> {
         prop::option::weighted(0.9, pvc_state),
         prop::option::weighted(0.85, member),
     )
-        .prop_map(|(pod, pvc_state, member)| MemberSlot { pod, pvc: pvc_state, member })
+        .prop_map(|(pod, pvc_state, member)| MemberSlot {
+            pod,
+            pvc: pvc_state,
+            member,
+        })
 }
 
 prop_compose! {
@@ -164,13 +173,23 @@ fn check_step(fixture: &ClusterFixture) -> Result<(), TestCaseError> {
 /// Checks the deletion of a pod that serves.
 fn check_restart(world: &World<'_>, ordinal: Ordinal) -> Result<(), TestCaseError> {
     let voters = world.voters().count();
-    prop_assert_eq!(world.first_unhealthy(None), None, "another member is unhealthy");
-    prop_assert_eq!(world.first_missing_pod(), None, "another pod is missing already");
+    prop_assert_eq!(
+        world.first_unhealthy(None),
+        None,
+        "another member is unhealthy"
+    );
+    prop_assert_eq!(
+        world.first_missing_pod(),
+        None,
+        "another pod is missing already"
+    );
     prop_assert!(
         voters <= 2 || voters > quorum(voters),
         "one voter less breaks quorum"
     );
-    let leads = world.member(ordinal).is_some_and(ObservedEtcdMember::is_leader);
+    let leads = world
+        .member(ordinal)
+        .is_some_and(ObservedEtcdMember::is_leader);
     prop_assert!(
         !leads || voters == 1,
         "the leader was not moved although another voter exists"

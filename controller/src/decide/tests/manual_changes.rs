@@ -37,7 +37,9 @@ fn pods_that_somebody_took_away_come_back_before_a_member_is_given_up() {
 
 #[test]
 fn nothing_is_restored_because_the_others_were_taken_away() {
-    let fixture = scaled_down_to(1).without_quorum().with_finding(0, InitFinding::NeedsRestore);
+    let fixture = scaled_down_to(1)
+        .without_quorum()
+        .with_finding(0, InitFinding::NeedsRestore);
     assert_eq!(fixture.step(), Some(scale_to_three(1)));
     let mut fixture = fixture;
     fixture.desired.generation = 2;
@@ -49,7 +51,11 @@ fn nothing_is_restored_because_the_others_were_taken_away() {
 #[test]
 fn who_wants_fewer_or_is_allowed_to_change_objects_is_left_alone() {
     assert_eq!(
-        scaled_down_to(1).without_quorum().with_replicas(1).plan().step,
+        scaled_down_to(1)
+            .without_quorum()
+            .with_replicas(1)
+            .plan()
+            .step,
         ClusterFixture::healthy(1).plan().step
     );
     let mut fixture = scaled_down_to(1).without_quorum();
@@ -63,16 +69,24 @@ fn a_member_nobody_ever_heard_of_is_not_missed() {
     for ordinal in [1, 2] {
         let mut unregistered = lease(ordinal, false);
         unregistered.holder = None;
-        fixture.observed.leases.insert(Ordinal(ordinal), unregistered);
+        fixture
+            .observed
+            .leases
+            .insert(Ordinal(ordinal), unregistered);
     }
     assert_eq!(fixture.blocker(), Some(Blocker::NoQuorum));
 }
 
 #[test]
 fn pods_that_their_set_replaces_by_itself_are_not_replaced_by_us_too() {
-    let mut fixture = ClusterFixture::healthy(3).with_new_template().with_updated_pod(2);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_updated_pod(2);
     fixture.stateful_set_mut().update_strategy = UpdateStrategy::RollingUpdate;
     fixture.desired.generation = 2;
     let step = fixture.step();
-    assert!(!matches!(step, Some(ReconcileStep::DeletePod { .. })), "{step:?}");
+    assert!(
+        !matches!(step, Some(ReconcileStep::DeletePod { .. })),
+        "{step:?}"
+    );
 }

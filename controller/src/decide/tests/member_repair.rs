@@ -5,8 +5,10 @@ use mainstay_coordination::incident::RecoveryStage;
 use super::fixture::*;
 use crate::decide::recovery::RecoveryBlocker;
 use crate::decide::recovery::tests::fixture::incident;
-use crate::decide::{Blocker, MemberRemovalReason, PodDeletionReason, ReconcileStep, PvcDeletionReason};
-use crate::observe::{InitFinding, Ordinal, ObservedPvc};
+use crate::decide::{
+    Blocker, MemberRemovalReason, PodDeletionReason, PvcDeletionReason, ReconcileStep,
+};
+use crate::observe::{InitFinding, ObservedPvc, Ordinal};
 
 fn remove_lost_member(ordinal: u32) -> ReconcileStep {
     ReconcileStep::RemoveMember {
@@ -33,14 +35,18 @@ fn delete_pvc(because: PvcDeletionReason) -> ReconcileStep {
 #[test]
 fn silence_proves_nothing() {
     for finding in [InitFinding::CanStart, InitFinding::Refused] {
-        let fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, finding);
+        let fixture = ClusterFixture::healthy(3)
+            .with_member_down(2)
+            .with_finding(2, finding);
         assert_eq!(fixture.blocker(), Some(member_unhealthy(2)), "{finding:?}");
     }
 }
 
 #[test]
 fn a_member_without_data_is_removed_and_comes_back_as_a_learner() {
-    let fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::WaitingToJoin);
+    let fixture = ClusterFixture::healthy(3)
+        .with_member_down(2)
+        .with_finding(2, InitFinding::WaitingToJoin);
     assert_eq!(fixture.step(), Some(remove_lost_member(2)));
     let fixture = fixture.without_member(2);
     assert_eq!(
@@ -57,7 +63,9 @@ fn damaged_data_is_given_up_only_after_its_member_is_out() {
         (InitFinding::Corrupt, PvcDeletionReason::Corrupt),
         (InitFinding::Foreign, PvcDeletionReason::Foreign),
     ] {
-        let fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, finding);
+        let fixture = ClusterFixture::healthy(3)
+            .with_member_down(2)
+            .with_finding(2, finding);
         assert_eq!(fixture.step(), Some(remove_lost_member(2)), "{finding:?}");
         assert_eq!(fixture.without_member(2).step(), Some(delete_pvc(because)));
     }
@@ -72,7 +80,9 @@ fn old_data_is_kept_until_the_new_cluster_is_whole_without_it() {
             (finished.stage, finished.changed) = (RecoveryStage::Closed, ago(60));
             fixture.observed.recovery.incident = Some(finished);
             for ordinal in down {
-                fixture = fixture.with_member_down(*ordinal).with_finding(*ordinal, finding);
+                fixture = fixture
+                    .with_member_down(*ordinal)
+                    .with_finding(*ordinal, finding);
                 fixture = fixture.without_member(*ordinal);
                 let lease = fixture.observed.leases.get_mut(&Ordinal(*ordinal)).unwrap();
                 lease.renewed_at = Some(ago(90));
@@ -80,7 +90,11 @@ fn old_data_is_kept_until_the_new_cluster_is_whole_without_it() {
             fixture
         };
         let without_others = fixture(3, &[1, 2]);
-        assert_eq!(without_others.blocker(), Some(member_unhealthy(1)), "one of three members is no quorum");
+        assert_eq!(
+            without_others.blocker(),
+            Some(member_unhealthy(1)),
+            "one of three members is no quorum"
+        );
         let joining = without_others.with_finding(1, InitFinding::WaitingToJoin);
         let ordinal = Ordinal(1);
         assert_eq!(joining.step(), Some(ReconcileStep::AddLearner { ordinal }));
@@ -113,12 +127,27 @@ fn data_on_which_etcd_ends_again_and_again_is_checked_again() {
         reason: PodDeletionReason::CrashLooping,
     };
     assert_eq!(crashing_status(5).step(), Some(delete.clone()));
-    let without_majority = crashing_status(5).with_member_down(1).with_finding(1, InitFinding::Corrupt).without_quorum();
-    assert_eq!(without_majority.step(), Some(delete), "the init check must run again");
-    assert_eq!(crashing_status(4).blocker(), Some(member_unhealthy(2)), "below the crash limit");
+    let without_majority = crashing_status(5)
+        .with_member_down(1)
+        .with_finding(1, InitFinding::Corrupt)
+        .without_quorum();
+    assert_eq!(
+        without_majority.step(),
+        Some(delete),
+        "the init check must run again"
+    );
+    assert_eq!(
+        crashing_status(4).blocker(),
+        Some(member_unhealthy(2)),
+        "below the crash limit"
+    );
     let mut young = crashing_status(9);
     young.pod_mut(2).created_at = Some(ago(599));
-    assert_eq!(young.blocker(), Some(member_unhealthy(2)), "the pod is too young");
+    assert_eq!(
+        young.blocker(),
+        Some(member_unhealthy(2)),
+        "the pod is too young"
+    );
     let mut serves = ClusterFixture::healthy(3);
     serves.pod_mut(2).crash_count = 9;
     assert_eq!(serves.step(), None, "it serves");
@@ -126,7 +155,9 @@ fn data_on_which_etcd_ends_again_and_again_is_checked_again() {
 
 #[test]
 fn a_member_that_was_just_added_is_not_taken_for_lost() {
-    let mut fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::WaitingToJoin);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_member_down(2)
+        .with_finding(2, InitFinding::WaitingToJoin);
     let member = fixture.member_mut(2);
     (member.name, member.is_learner) = (String::new(), true);
     assert_eq!(
@@ -139,7 +170,10 @@ fn a_member_that_was_just_added_is_not_taken_for_lost() {
 
 #[test]
 fn a_removal_that_costs_the_quorum_waits() {
-    let fixture = ClusterFixture::healthy(3).with_member_down(2).with_member_down(1).with_finding(2, InitFinding::Corrupt);
+    let fixture = ClusterFixture::healthy(3)
+        .with_member_down(2)
+        .with_member_down(1)
+        .with_finding(2, InitFinding::Corrupt);
     let blocker = Blocker::QuorumAtRisk {
         ordinal: Ordinal(2),
         healthy: 1,
@@ -150,21 +184,33 @@ fn a_removal_that_costs_the_quorum_waits() {
 
 #[test]
 fn a_single_member_is_not_replaced_from_nothing() {
-    let fixture = ClusterFixture::healthy(1).with_member_down(0).with_finding(0, InitFinding::Corrupt);
+    let fixture = ClusterFixture::healthy(1)
+        .with_member_down(0)
+        .with_finding(0, InitFinding::Corrupt);
     assert_eq!(fixture.blocker(), Some(member_unhealthy(0)));
     let recovery_blocker = RecoveryBlocker::NothingToRestore;
-    assert_eq!(fixture.without_quorum().blocker(), Some(Blocker::RecoveryBlocked(recovery_blocker)));
+    assert_eq!(
+        fixture.without_quorum().blocker(),
+        Some(Blocker::RecoveryBlocked(recovery_blocker))
+    );
 }
 
 #[test]
 fn a_lost_quorum_waits_for_the_recovery_and_nothing_else_moves() {
-    let fixture = ClusterFixture::healthy(3).with_new_template().with_replicas(5).with_member_down(0).with_member_down(1);
+    let fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_replicas(5)
+        .with_member_down(0)
+        .with_member_down(1);
     let fixture = fixture
         .with_finding(0, InitFinding::NeedsRestore)
         .with_finding(1, InitFinding::Corrupt)
         .without_quorum();
     let recovery_blocker = RecoveryBlocker::LossUnconfirmed;
-    assert_eq!(fixture.blocker(), Some(Blocker::RecoveryBlocked(recovery_blocker)));
+    assert_eq!(
+        fixture.blocker(),
+        Some(Blocker::RecoveryBlocked(recovery_blocker))
+    );
 }
 
 #[test]
@@ -184,7 +230,10 @@ fn a_pod_whose_claim_is_gone_is_made_again_with_a_new_one() {
 
 /// The pod of the only member waits for a deleted PVC.
 fn cluster_without_volume() -> ClusterFixture {
-    let mut fixture = ClusterFixture::healthy(1).with_backup(60).with_member_down(0).without_quorum();
+    let mut fixture = ClusterFixture::healthy(1)
+        .with_backup(60)
+        .with_member_down(0)
+        .without_quorum();
     let pod = fixture.pod_mut(0);
     (pod.finding, pod.address) = (None, None);
     fixture.observed.pvcs.remove(&Ordinal(0));
@@ -209,11 +258,21 @@ fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
         fixture.observed.pvcs.insert(Ordinal(0), terminating_pvc);
         fixture
     };
-    assert_eq!(with_pvc(true).step(), Some(delete), "a lost PVC is terminating");
-    assert!(with_pvc(false).blocker().is_some(), "its data may be needed");
+    assert_eq!(
+        with_pvc(true).step(),
+        Some(delete),
+        "a lost PVC is terminating"
+    );
+    assert!(
+        with_pvc(false).blocker().is_some(),
+        "its data may be needed"
+    );
     let mut young = cluster_without_volume();
     young.pod_mut(0).created_at = Some(ago(59));
-    assert!(young.blocker().is_some(), "the watch may deliver the PVC later");
+    assert!(
+        young.blocker().is_some(),
+        "the watch may deliver the PVC later"
+    );
     let started = cluster_without_volume().with_finding(0, InitFinding::CanStart);
     assert!(started.blocker().is_some(), "it has mounted its volume");
     let mut checks = cluster_without_volume();
@@ -223,7 +282,11 @@ fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
 
 #[test]
 fn a_pod_whose_claim_is_gone_waits_where_a_recovery_may_begin() {
-    let down = ClusterFixture::healthy(3).with_backup(60).with_member_down(1).with_member_down(2).without_quorum();
+    let down = ClusterFixture::healthy(3)
+        .with_backup(60)
+        .with_member_down(1)
+        .with_member_down(2)
+        .without_quorum();
     let mut fixture = down.with_finding(1, InitFinding::Corrupt);
     let pod = fixture.pod_mut(2);
     (pod.finding, pod.address) = (None, None);
@@ -242,7 +305,11 @@ fn a_pod_whose_claim_is_gone_waits_where_a_recovery_may_begin() {
 
 #[test]
 fn a_pod_whose_claim_is_gone_is_made_again_where_a_recovery_waits_for_its_verdict() {
-    let down = ClusterFixture::healthy(3).with_backup(60).with_member_down(0).with_member_down(1).with_member_down(2);
+    let down = ClusterFixture::healthy(3)
+        .with_backup(60)
+        .with_member_down(0)
+        .with_member_down(1)
+        .with_member_down(2);
     let mut fixture = down.without_quorum();
     for ordinal in [0, 1] {
         fixture = fixture.with_finding(ordinal, InitFinding::Corrupt);
@@ -273,14 +340,21 @@ fn a_claim_not_seen_yet_is_not_gone() {
 
 #[test]
 fn a_claim_whose_volume_is_gone_is_given_up() {
-    let mut fixture = ClusterFixture::healthy(3).with_member_down(2).without_member(2);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_member_down(2)
+        .without_member(2);
     fixture.observed.pvcs.get_mut(&Ordinal(2)).unwrap().is_lost = true;
-    assert_eq!(fixture.step(), Some(delete_pvc(PvcDeletionReason::VolumeLost)));
+    assert_eq!(
+        fixture.step(),
+        Some(delete_pvc(PvcDeletionReason::VolumeLost))
+    );
 }
 
 #[test]
 fn healing_does_not_wait_for_a_spec_to_be_accepted() {
-    let mut fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::WaitingToJoin);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_member_down(2)
+        .with_finding(2, InitFinding::WaitingToJoin);
     fixture.desired.generation = 2;
     assert_eq!(fixture.step(), Some(remove_lost_member(2)));
     assert_eq!(
@@ -314,7 +388,10 @@ fn a_pod_whose_member_was_removed_while_it_ran_is_started_again() {
 #[test]
 fn a_pod_that_goes_anyway_is_not_mended_first() {
     let fixture = with_removed_member(3).with_replicas(2);
-    assert_eq!(fixture.step(), Some(ReconcileStep::Scale { from: 3, to: 2 }));
+    assert_eq!(
+        fixture.step(),
+        Some(ReconcileStep::Scale { from: 3, to: 2 })
+    );
 }
 
 #[test]
@@ -329,7 +406,9 @@ fn a_pod_is_not_started_again_for_a_member_nobody_can_tell() {
 
 #[test]
 fn what_a_removed_member_left_does_not_keep_its_successor_from_starting() {
-    let mut fixture = ClusterFixture::healthy(3).with_member_down(2).with_finding(2, InitFinding::Foreign);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_member_down(2)
+        .with_finding(2, InitFinding::Foreign);
     let member = fixture.member_mut(2);
     (member.name, member.is_learner) = (String::new(), true);
     assert_eq!(fixture.step(), Some(delete_pvc(PvcDeletionReason::Foreign)));

@@ -1,10 +1,10 @@
 //! Tests of decisions: by planner, then properties and models of all planners together.
 
-mod recreated_stateful_set;
-mod spec_changes;
 pub(crate) mod fixture;
+mod invariants;
 mod manual_changes;
 mod member_repair;
 mod model;
-mod invariants;
+mod recreated_stateful_set;
 mod rollout;
+mod spec_changes;

@@ -8,12 +8,14 @@ use mainstay_ids::ClusterId;
 use proptest::prelude::*;
 
 use super::fixture::*;
-use crate::decide::{LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum};
-use crate::observe::{
-    InitFinding, QuorumMembers, ObservedMembership, Observation, Ordinal, PeerTlsStage, ObservedEtcdMember, ObservedPod,
-    SnapshotLease,
+use crate::decide::{
+    LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum,
 };
-use crate::validate::{DesiredState, DesiredBackup};
+use crate::observe::{
+    InitFinding, Observation, ObservedEtcdMember, ObservedMembership, ObservedPod, Ordinal,
+    PeerTlsStage, QuorumMembers, SnapshotLease,
+};
+use crate::validate::{DesiredBackup, DesiredState};
 
 /// An external event: a spec change or a fault.
 #[derive(Clone, Debug)]
@@ -145,16 +147,15 @@ impl ClusterModel {
             (Ordinal(*ordinal), lease)
         });
         Observation {
-            stateful_set: self
-                .stateful_set
-                .as_ref()
-                .map(|(replicas, revision, stage, recorded, image)| {
+            stateful_set: self.stateful_set.as_ref().map(
+                |(replicas, revision, stage, recorded, image)| {
                     let mut set = stateful_set(*replicas);
                     set.update_revision = Some(revision.clone());
                     (set.peer_tls_stage, set.recorded_size) = (*stage, *recorded);
                     set.etcd_image = Some(image.clone());
                     set
-                }),
+                },
+            ),
             pods: pods.collect(),
             pvcs: self.data.keys().map(|n| (Ordinal(*n), pvc(*n))).collect(),
             leases: leases.collect(),
@@ -227,8 +228,15 @@ impl ClusterModel {
                 .clone()
                 .unwrap_or_else(|| self.desired.etcd_image.clone());
             let revision = format!("{image}/{:?}", shape.peer_tls_stage);
-            let recorded = (shape.phase == crate::decide::BootstrapPhase::Bootstrapped).then_some(shape.cluster_size);
-            self.stateful_set = Some((shape.replicas, revision, shape.peer_tls_stage, recorded, image));
+            let recorded = (shape.phase == crate::decide::BootstrapPhase::Bootstrapped)
+                .then_some(shape.cluster_size);
+            self.stateful_set = Some((
+                shape.replicas,
+                revision,
+                shape.peer_tls_stage,
+                recorded,
+                image,
+            ));
         }
         if let Some(step) = &plan.step {
             self.apply_step(step);
@@ -236,7 +244,8 @@ impl ClusterModel {
         let pod_limit = self.stateful_set.as_ref().map_or(0, |set| set.0);
         if self.desired.replicas > 0 {
             let pod_limit = pod_limit.max(self.desired.replicas);
-            self.registered_members.retain(|ordinal, _| *ordinal < pod_limit);
+            self.registered_members
+                .retain(|ordinal, _| *ordinal < pod_limit);
         }
         let is_hibernated = self.stateful_set.as_ref().is_some_and(|set| set.0 == 0);
         if had_quorum && voters_before > 2 && !is_hibernated {
@@ -257,7 +266,11 @@ impl ClusterModel {
             }
             ReconcileStep::AddLearner { ordinal } => {
                 let id = u64::from(self.next_serial()) + 1_000;
-                let stage = self.stateful_set.as_ref().map(|set| set.2).unwrap_or_default();
+                let stage = self
+                    .stateful_set
+                    .as_ref()
+                    .map(|set| set.2)
+                    .unwrap_or_default();
                 self.members.push(ModelMember {
                     id,
                     ordinal: ordinal.0,
@@ -270,10 +283,16 @@ impl ClusterModel {
                 let promoted = self.members.iter_mut().find(|one| one.id == member.0);
                 promoted.expect("a learner").is_learner = false;
             }
-            ReconcileStep::RemoveMember { member, .. } => self.members.retain(|one| one.id != member.0),
+            ReconcileStep::RemoveMember { member, .. } => {
+                self.members.retain(|one| one.id != member.0)
+            }
             ReconcileStep::MoveLeader { to, .. } => self.leader = Some(to.0),
             ReconcileStep::UpdatePeerUrls { member, .. } => {
-                let stage = self.stateful_set.as_ref().map(|set| set.2).unwrap_or_default();
+                let stage = self
+                    .stateful_set
+                    .as_ref()
+                    .map(|set| set.2)
+                    .unwrap_or_default();
                 let moved = self.members.iter_mut().find(|one| one.id == member.0);
                 moved.expect("a member").stage = if stage == PeerTlsStage::On {
                     PeerTlsStage::On
@@ -356,7 +375,9 @@ impl ClusterModel {
         let data = self.data.get(&ordinal).copied().flatten();
         let (finding, is_up) = match (data, member) {
             (Some(VolumeData { is_good: false, .. }), _) => (InitFinding::Corrupt, false),
-            (Some(data), Some(at)) if self.members[at].id == data.member => (InitFinding::CanStart, true),
+            (Some(data), Some(at)) if self.members[at].id == data.member => {
+                (InitFinding::CanStart, true)
+            }
             (Some(_), _) => (InitFinding::Foreign, false),
             (None, Some(at)) if !self.members[at].has_started => {
                 self.members[at].has_started = true;
@@ -385,7 +406,8 @@ impl ClusterModel {
     /// Applies an external event. Faults that lose the data of a quorum are skipped; the recovery model covers them.
     fn apply_event(&mut self, event: &ModelEvent) {
         let (healthy, all) = self.count_voters();
-        let is_all_healthy = all >= 3 && healthy == all && self.members.iter().all(|m| !m.is_learner);
+        let is_all_healthy =
+            all >= 3 && healthy == all && self.members.iter().all(|m| !m.is_learner);
         match event {
             ModelEvent::Replicas(replicas) => self.desired.replicas = *replicas,
             ModelEvent::Image(is_new) => {

@@ -1,7 +1,7 @@
 //! A recreated StatefulSet and one without pods: values recorded in it survive.
 
 use super::fixture::*;
-use crate::decide::{SpecRefusal, EffectiveSpec, ReconcileStep, UpgradeRule};
+use crate::decide::{EffectiveSpec, ReconcileStep, SpecRefusal, UpgradeRule};
 use crate::observe::{ObservedMembership, Ordinal, PeerTlsStage};
 
 const GIB: u64 = 1 << 30;
@@ -35,7 +35,14 @@ fn an_image_that_may_not_follow_does_not_come_with_a_new_set() {
     let mut fixture = without_stateful_set(ClusterFixture::healthy(3));
     fixture.desired.etcd_image = "etcd:v3.7.0".to_owned();
     let plan = fixture.plan();
-    assert_eq!(plan.effective_spec.unwrap().held_fields.etcd_image.as_deref(), Some(IMAGE));
+    assert_eq!(
+        plan.effective_spec
+            .unwrap()
+            .held_fields
+            .etcd_image
+            .as_deref(),
+        Some(IMAGE)
+    );
     let refusal = SpecRefusal::Upgrade {
         from: "3.5.26".to_owned(),
         to: "3.7.0".to_owned(),
@@ -48,7 +55,10 @@ fn an_image_that_may_not_follow_does_not_come_with_a_new_set() {
 fn an_upgrade_that_began_is_not_taken_back_with_a_new_set() {
     let mut fixture = without_stateful_set(ClusterFixture::healthy(3).with_backup(3_600));
     fixture.desired.etcd_image = "etcd:v3.6.0".to_owned();
-    assert_eq!(effective_spec(&fixture).held_fields.etcd_image.as_deref(), Some(IMAGE));
+    assert_eq!(
+        effective_spec(&fixture).held_fields.etcd_image.as_deref(),
+        Some(IMAGE)
+    );
     fixture.pod_mut(2).etcd_image = Some("etcd:v3.6.0".to_owned());
     assert_eq!(effective_spec(&fixture).held_fields.etcd_image, None);
 }
@@ -58,10 +68,21 @@ fn a_cluster_does_not_wake_with_an_image_that_may_not_follow() {
     let mut fixture = hibernated();
     fixture.desired.etcd_image = "etcd:v3.7.0".to_owned();
     let plan = fixture.plan();
-    assert_eq!(plan.effective_spec.unwrap().held_fields.etcd_image.as_deref(), Some(IMAGE));
+    assert_eq!(
+        plan.effective_spec
+            .unwrap()
+            .held_fields
+            .etcd_image
+            .as_deref(),
+        Some(IMAGE)
+    );
     assert!(matches!(plan.refusals[..], [SpecRefusal::Upgrade { .. }]));
     fixture.desired.etcd_image = "etcd:v3.6.0".to_owned();
-    assert_eq!(effective_spec(&fixture).held_fields.etcd_image, None, "3.5 to 3.6 is allowed");
+    assert_eq!(
+        effective_spec(&fixture).held_fields.etcd_image,
+        None,
+        "3.5 to 3.6 is allowed"
+    );
 }
 
 #[test]
@@ -75,13 +96,19 @@ fn the_image_of_another_program_says_nothing_about_etcd() {
 fn encryption_goes_through_all_its_stages_when_the_set_is_lost_between() {
     let mut fixture = without_stateful_set(ClusterFixture::healthy(3));
     fixture.desired.peers.tls = true;
-    assert_eq!(effective_spec(&fixture).peer_tls_stage, PeerTlsStage::Prepared);
+    assert_eq!(
+        effective_spec(&fixture).peer_tls_stage,
+        PeerTlsStage::Prepared
+    );
     for lease in fixture.observed.leases.values_mut() {
         lease.peer_tls = Some(true);
     }
     assert_eq!(effective_spec(&fixture).peer_tls_stage, PeerTlsStage::On);
     fixture.desired.peers.tls = false;
-    assert_eq!(effective_spec(&fixture).peer_tls_stage, PeerTlsStage::Prepared);
+    assert_eq!(
+        effective_spec(&fixture).peer_tls_stage,
+        PeerTlsStage::Prepared
+    );
 }
 
 #[test]
@@ -93,9 +120,18 @@ fn a_set_is_made_again_only_when_nothing_else_is_under_way() {
         }
         fixture
     };
-    let is_recreated = |fixture: &ClusterFixture| matches!(fixture.step(), Some(ReconcileStep::RecreateStatefulSet { .. }));
-    assert!(is_recreated(&with_larger_volumes(ClusterFixture::healthy(3))));
-    assert!(!is_recreated(&with_larger_volumes(ClusterFixture::healthy(3).with_new_template())));
+    let is_recreated = |fixture: &ClusterFixture| {
+        matches!(
+            fixture.step(),
+            Some(ReconcileStep::RecreateStatefulSet { .. })
+        )
+    };
+    assert!(is_recreated(&with_larger_volumes(ClusterFixture::healthy(
+        3
+    ))));
+    assert!(!is_recreated(&with_larger_volumes(
+        ClusterFixture::healthy(3).with_new_template()
+    )));
     let mut switching = with_larger_volumes(ClusterFixture::healthy(3));
     switching.stateful_set_mut().peer_tls_stage = PeerTlsStage::Prepared;
     assert!(!is_recreated(&switching));

@@ -1,7 +1,9 @@
 //! Rollouts, upgrades, adoption and the stages of peer TLS.
 
 use super::fixture::*;
-use crate::decide::{Blocker, DisruptiveChange, SpecRefusal, PodDeletionReason, ReconcileStep, UpgradeRule};
+use crate::decide::{
+    Blocker, DisruptiveChange, PodDeletionReason, ReconcileStep, SpecRefusal, UpgradeRule,
+};
 use crate::observe::{ObservedMembership, Ordinal, PeerTlsStage, SnapshotRequest};
 use crate::validate::DriftPolicy;
 
@@ -29,14 +31,20 @@ fn followers_go_first_the_highest_ordinal_before_the_others() {
         Some(delete_pod(2, PodDeletionReason::Outdated))
     );
     assert_eq!(
-        ClusterFixture::healthy(3).with_new_template().with_leader(2).step(),
+        ClusterFixture::healthy(3)
+            .with_new_template()
+            .with_leader(2)
+            .step(),
         Some(delete_pod(1, PodDeletionReason::Outdated))
     );
 }
 
 #[test]
 fn the_leader_hands_over_before_it_goes() {
-    let fixture = ClusterFixture::healthy(3).with_new_template().with_updated_pod(1).with_updated_pod(2);
+    let fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_updated_pod(1)
+        .with_updated_pod(2);
     assert_eq!(
         fixture.step(),
         Some(ReconcileStep::MoveLeader {
@@ -44,7 +52,10 @@ fn the_leader_hands_over_before_it_goes() {
             to: member_id(1)
         })
     );
-    assert_eq!(fixture.with_leader(1).step(), Some(delete_pod(0, PodDeletionReason::Outdated)));
+    assert_eq!(
+        fixture.with_leader(1).step(),
+        Some(delete_pod(0, PodDeletionReason::Outdated))
+    );
 }
 
 #[test]
@@ -57,8 +68,13 @@ fn a_single_member_is_restarted_where_it_leads() {
 
 #[test]
 fn who_takes_no_part_goes_first() {
-    let fixture = ClusterFixture::healthy(3).with_new_template().with_member_down(1);
-    assert_eq!(fixture.step(), Some(delete_pod(1, PodDeletionReason::OutdatedAndUnhealthy)));
+    let fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_member_down(1);
+    assert_eq!(
+        fixture.step(),
+        Some(delete_pod(1, PodDeletionReason::OutdatedAndUnhealthy))
+    );
 }
 
 #[test]
@@ -75,7 +91,10 @@ fn a_pod_that_is_not_ready_but_answers_is_not_taken_for_dead() {
 
 #[test]
 fn a_bad_template_stops_at_the_first_pod() {
-    let fixture = ClusterFixture::healthy(3).with_new_template().with_updated_pod(2).with_member_down(2);
+    let fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_updated_pod(2)
+        .with_member_down(2);
     assert_eq!(
         fixture.blocker(),
         Some(Blocker::UpdatedMemberUnhealthy {
@@ -113,19 +132,29 @@ fn a_template_the_controller_of_sets_has_not_seen_tells_nothing() {
 
 #[test]
 fn pods_that_never_worked_are_all_replaced_although_none_gets_well() {
-    let mut fixture = ClusterFixture::healthy(3).with_new_template().without_quorum();
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .without_quorum();
     for ordinal in 0..3 {
         fixture.pod_mut(ordinal).is_ready = false;
     }
-    assert_eq!(fixture.step(), Some(delete_pod(0, PodDeletionReason::OutdatedAndUnhealthy)));
+    assert_eq!(
+        fixture.step(),
+        Some(delete_pod(0, PodDeletionReason::OutdatedAndUnhealthy))
+    );
     let mut fixture = fixture.with_updated_pod(0);
     fixture.pod_mut(0).is_ready = false;
-    assert_eq!(fixture.step(), Some(delete_pod(1, PodDeletionReason::OutdatedAndUnhealthy)));
+    assert_eq!(
+        fixture.step(),
+        Some(delete_pod(1, PodDeletionReason::OutdatedAndUnhealthy))
+    );
 }
 
 #[test]
 fn ready_pods_are_not_touched_while_nobody_answers() {
-    let fixture = ClusterFixture::healthy(3).with_new_template().without_quorum();
+    let fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .without_quorum();
     assert_eq!(fixture.blocker(), Some(Blocker::NoQuorum));
 }
 
@@ -146,7 +175,10 @@ fn a_rollout_that_began_goes_on_although_the_spec_has_changed_since() {
     fixture.desired.generation = 2;
     let plan = fixture.plan();
     assert_eq!(plan.effective_spec, None);
-    assert_eq!(plan.refusals, [SpecRefusal::ReconcileNotRequested { generation: 2 }]);
+    assert_eq!(
+        plan.refusals,
+        [SpecRefusal::ReconcileNotRequested { generation: 2 }]
+    );
     assert_eq!(plan.step, Some(delete_pod(2, PodDeletionReason::Outdated)));
 }
 
@@ -166,10 +198,20 @@ fn another_etcd_waits_for_a_fresh_snapshot_and_the_image_stays() {
             before: DisruptiveChange::Upgrade
         })
     );
-    assert_eq!(plan.effective_spec.unwrap().held_fields.etcd_image.as_deref(), Some(IMAGE));
+    assert_eq!(
+        plan.effective_spec
+            .unwrap()
+            .held_fields
+            .etcd_image
+            .as_deref(),
+        Some(IMAGE)
+    );
     let fresh = fixture.with_backup(60).plan();
     assert_eq!(
-        (fresh.step, fresh.effective_spec.unwrap().held_fields.etcd_image),
+        (
+            fresh.step,
+            fresh.effective_spec.unwrap().held_fields.etcd_image
+        ),
         (None, None)
     );
 }
@@ -198,7 +240,9 @@ fn a_snapshot_that_fails_stops_the_upgrade_and_says_why() {
 
 /// All pods are outdated, and the last full snapshot is one hour old.
 fn with_stale_snapshot() -> ClusterFixture {
-    ClusterFixture::healthy(3).with_new_template().with_backup(3_600)
+    ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_backup(3_600)
 }
 
 fn deleted_pod(fixture: &ClusterFixture) -> Option<u32> {
@@ -216,7 +260,11 @@ fn the_first_pod_is_replaced_after_the_snapshot_was_answered() {
     fixture.observed.snapshot_request = SnapshotRequest::Running;
     assert_eq!(fixture.blocker(), Some(Blocker::SnapshotRunning { before }));
     fixture.observed.snapshot_request = SnapshotRequest::Taken { at: ago(1) };
-    assert_eq!(deleted_pod(&fixture), Some(2), "the Lease may be updated later");
+    assert_eq!(
+        deleted_pod(&fixture),
+        Some(2),
+        "the Lease may be updated later"
+    );
     assert_eq!(deleted_pod(&with_stale_snapshot().with_backup(60)), Some(2));
 }
 
@@ -237,7 +285,10 @@ fn a_rollout_does_not_depend_on_the_snapshot_before_it() {
 
 #[test]
 fn there_is_one_snapshot_for_a_rollout_not_one_for_each_pod() {
-    assert_eq!(deleted_pod(&with_stale_snapshot().with_updated_pod(2)), Some(1));
+    assert_eq!(
+        deleted_pod(&with_stale_snapshot().with_updated_pod(2)),
+        Some(1)
+    );
     let unhealthy = with_stale_snapshot().with_member_down(1);
     assert_eq!(
         deleted_pod(&unhealthy),
@@ -275,14 +326,21 @@ fn what_etcd_druid_made_is_not_touched_while_our_etcd_cannot_follow_its_own() {
     }
     let plan = fixture.plan();
     let blocker = Blocker::AdoptionRefused;
-    assert_eq!(plan.step, Some(ReconcileStep::Wait { blocker }), "not even scaled");
+    assert_eq!(
+        plan.step,
+        Some(ReconcileStep::Wait { blocker }),
+        "not even scaled"
+    );
     assert!(plan.effective_spec.unwrap().held_fields.all_objects);
     assert!(matches!(plan.refusals[..], [SpecRefusal::Upgrade { .. }]));
 }
 
 #[test]
 fn an_image_of_ours_is_held_alone() {
-    let held = with_new_image("etcd:v3.6.0").with_backup(3_600).plan().effective_spec;
+    let held = with_new_image("etcd:v3.6.0")
+        .with_backup(3_600)
+        .plan()
+        .effective_spec;
     assert!(!held.unwrap().held_fields.all_objects);
 }
 
@@ -338,7 +396,14 @@ fn what_runs_decides_which_etcd_may_follow_not_what_the_spec_said() {
         rule: UpgradeRule::MinPatchFirst,
     };
     assert_eq!(plan.refusals, [refusal]);
-    assert_eq!(plan.effective_spec.unwrap().held_fields.etcd_image.as_deref(), Some(IMAGE));
+    assert_eq!(
+        plan.effective_spec
+            .unwrap()
+            .held_fields
+            .etcd_image
+            .as_deref(),
+        Some(IMAGE)
+    );
 }
 
 #[test]
@@ -348,18 +413,36 @@ fn an_image_nobody_can_judge_is_let_through() {
 
 #[test]
 fn a_cluster_that_is_down_takes_any_image_that_may_follow() {
-    let mut fixture = with_new_image("etcd:v3.6.0").with_backup(86_400).without_quorum();
-    assert_eq!(fixture.plan().effective_spec.unwrap().held_fields.etcd_image, None);
+    let mut fixture = with_new_image("etcd:v3.6.0")
+        .with_backup(86_400)
+        .without_quorum();
+    assert_eq!(
+        fixture
+            .plan()
+            .effective_spec
+            .unwrap()
+            .held_fields
+            .etcd_image,
+        None
+    );
     fixture.last_known.etcd_version = crate::decide::upgrade::EtcdVersion::parse("3.4.34");
     assert_eq!(
-        fixture.plan().effective_spec.unwrap().held_fields.etcd_image.as_deref(),
+        fixture
+            .plan()
+            .effective_spec
+            .unwrap()
+            .held_fields
+            .etcd_image
+            .as_deref(),
         Some(IMAGE)
     );
 }
 
 #[test]
 fn a_member_that_listens_elsewhere_is_announced_before_the_next_pod_goes() {
-    let mut fixture = ClusterFixture::healthy(3).with_new_template().with_updated_pod(2);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_updated_pod(2);
     fixture.desired.peers.tls = true;
     fixture.stateful_set_mut().peer_tls_stage = PeerTlsStage::On;
     let member = member_id(2);
@@ -369,7 +452,10 @@ fn a_member_that_listens_elsewhere_is_announced_before_the_next_pod_goes() {
     };
     assert_eq!(fixture.step(), Some(update));
     fixture.member_mut(2).peer_urls = fixture.desired.peer_urls(Ordinal(2), PeerTlsStage::On);
-    assert_eq!(fixture.step(), Some(delete_pod(1, PodDeletionReason::Outdated)));
+    assert_eq!(
+        fixture.step(),
+        Some(delete_pod(1, PodDeletionReason::Outdated))
+    );
 }
 
 fn peer_tls_stage(fixture: &ClusterFixture) -> PeerTlsStage {
@@ -413,14 +499,25 @@ fn certificates_are_taken_away_after_everybody_listens_plain() {
 #[test]
 fn a_cluster_that_sleeps_or_has_no_quorum_goes_on_listening_where_it_is_looked_for() {
     let mut fixture = ClusterFixture::healthy(3).with_replicas(0);
-    (fixture.stateful_set_mut().peer_tls_stage, fixture.stateful_set_mut().replicas) = (PeerTlsStage::On, 0);
+    (
+        fixture.stateful_set_mut().peer_tls_stage,
+        fixture.stateful_set_mut().replicas,
+    ) = (PeerTlsStage::On, 0);
     fixture.observed.pods.clear();
     let hibernated = fixture.without_quorum();
     assert_eq!(peer_tls_stage(&hibernated), PeerTlsStage::On, "hibernated");
-    assert_eq!(peer_tls_stage(&hibernated.with_replicas(3)), PeerTlsStage::On, "waking up");
+    assert_eq!(
+        peer_tls_stage(&hibernated.with_replicas(3)),
+        PeerTlsStage::On,
+        "waking up"
+    );
     let mut fixture = ClusterFixture::healthy(3);
     fixture.stateful_set_mut().peer_tls_stage = PeerTlsStage::On;
-    assert_eq!(peer_tls_stage(&fixture.without_quorum()), PeerTlsStage::On, "no quorum");
+    assert_eq!(
+        peer_tls_stage(&fixture.without_quorum()),
+        PeerTlsStage::On,
+        "no quorum"
+    );
 }
 
 #[test]
@@ -440,7 +537,11 @@ fn nothing_is_over_before_the_last_pod_is_back() {
     assert_eq!(fixture.blocker(), Some(blocker.clone()));
     let mut terminating = ClusterFixture::healthy(3);
     terminating.pod_mut(1).is_deleting = true;
-    assert_eq!(terminating.blocker(), Some(blocker), "a terminating pod is not ready for long");
+    assert_eq!(
+        terminating.blocker(),
+        Some(blocker),
+        "a terminating pod is not ready for long"
+    );
     assert_eq!(ClusterFixture::healthy(3).step(), None);
 }
 
@@ -452,7 +553,11 @@ fn an_encrypted_address_of_the_users_own_does_not_stop_the_switch() {
     for ordinal in 0..3 {
         let additional = vec![format!("https://outside-{ordinal}:2380")];
         let name = fixture.desired.member_name(Ordinal(ordinal));
-        fixture.desired.peers.additional_urls.insert(name, additional);
+        fixture
+            .desired
+            .peers
+            .additional_urls
+            .insert(name, additional);
         fixture.member_mut(ordinal).peer_urls = fixture
             .desired
             .peer_urls(Ordinal(ordinal), PeerTlsStage::Prepared);

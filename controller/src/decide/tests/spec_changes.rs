@@ -4,7 +4,8 @@ use mainstay_crds::etcd::VolumeGrowth;
 
 use super::fixture::*;
 use crate::decide::{
-    Blocker, DisruptiveChange, BootstrapPhase, ReconcilePlan, SpecRefusal, MemberRemovalReason, PodDeletionReason, Runtime, ReconcileStep, PvcDeletionReason, should_query_members,
+    Blocker, BootstrapPhase, DisruptiveChange, MemberRemovalReason, PodDeletionReason,
+    PvcDeletionReason, ReconcilePlan, ReconcileStep, Runtime, SpecRefusal, should_query_members,
 };
 use crate::observe::{InitFinding, Observation, Ordinal, SnapshotRequest, UpdateStrategy};
 
@@ -19,7 +20,11 @@ fn a_new_cluster_is_founded_by_all_its_members_at_once() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.observed = Observation::default();
     fixture.last_known.observed_generation = None;
-    let ReconcilePlan { effective_spec: shape, step, .. } = fixture.plan();
+    let ReconcilePlan {
+        effective_spec: shape,
+        step,
+        ..
+    } = fixture.plan();
     let shape = shape.unwrap();
     assert_eq!(
         (step, shape.replicas, shape.phase),
@@ -32,7 +37,10 @@ fn a_cluster_nobody_has_heard_of_yet_is_waited_for() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.stateful_set_mut().recorded_size = None;
     fixture.observed.leases.clear();
-    assert_eq!(fixture.without_quorum().blocker(), Some(Blocker::Bootstrapping));
+    assert_eq!(
+        fixture.without_quorum().blocker(),
+        Some(Blocker::Bootstrapping)
+    );
 }
 
 #[test]
@@ -40,19 +48,31 @@ fn a_lost_set_is_made_again_around_its_pods() {
     let mut fixture = ClusterFixture::healthy(3).with_replicas(5);
     fixture.observed.stateful_set = None;
     let shape = fixture.plan().effective_spec.unwrap();
-    assert_eq!((shape.replicas, shape.phase), (3, BootstrapPhase::Bootstrapped));
+    assert_eq!(
+        (shape.replicas, shape.phase),
+        (3, BootstrapPhase::Bootstrapped)
+    );
 }
 
 #[test]
 fn a_cluster_grows_by_one_pod_at_a_time() {
-    assert_eq!(ClusterFixture::healthy(1).with_replicas(3).step(), Some(scale(1, 2)));
-    let shape = ClusterFixture::healthy(3).with_replicas(5).plan().effective_spec.unwrap();
+    assert_eq!(
+        ClusterFixture::healthy(1).with_replicas(3).step(),
+        Some(scale(1, 2))
+    );
+    let shape = ClusterFixture::healthy(3)
+        .with_replicas(5)
+        .plan()
+        .effective_spec
+        .unwrap();
     assert_eq!((shape.replicas, shape.cluster_size), (4, 4));
 }
 
 #[test]
 fn a_new_pod_is_added_as_a_learner_before_the_next_comes() {
-    let fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let fixture = ClusterFixture::healthy(1)
+        .with_replicas(3)
+        .with_waiting_pod(1);
     assert_eq!(
         fixture.step(),
         Some(ReconcileStep::AddLearner {
@@ -63,7 +83,9 @@ fn a_new_pod_is_added_as_a_learner_before_the_next_comes() {
 
 #[test]
 fn a_learner_is_waited_for_then_promoted() {
-    let mut fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let mut fixture = ClusterFixture::healthy(1)
+        .with_replicas(3)
+        .with_waiting_pod(1);
     let mut learner = member(&fixture.desired, 1);
     (learner.is_learner, learner.status, learner.name) = (true, None, String::new());
     fixture.members_mut().push(learner);
@@ -85,7 +107,10 @@ fn a_learner_is_waited_for_then_promoted() {
 
 #[test]
 fn the_pod_of_a_learner_that_cannot_start_is_made_anew_from_a_corrected_template() {
-    let mut fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1).with_new_template();
+    let mut fixture = ClusterFixture::healthy(1)
+        .with_replicas(3)
+        .with_waiting_pod(1)
+        .with_new_template();
     let mut learner = member(&fixture.desired, 1);
     (learner.is_learner, learner.status, learner.name) = (true, None, String::new());
     fixture.members_mut().push(learner);
@@ -102,19 +127,25 @@ fn the_pod_of_a_learner_that_cannot_start_is_made_anew_from_a_corrected_template
 
 #[test]
 fn a_learner_of_somebody_else_is_not_ours_to_promote() {
-    let mut fixture = ClusterFixture::healthy(1).with_replicas(3).with_waiting_pod(1);
+    let mut fixture = ClusterFixture::healthy(1)
+        .with_replicas(3)
+        .with_waiting_pod(1);
     let mut foreign = member(&fixture.desired, 9);
     (foreign.is_learner, foreign.ordinal) = (true, None);
     fixture.members_mut().push(foreign);
     assert_eq!(
         fixture.blocker(),
-        Some(Blocker::ForeignLearner { member: member_id(9) })
+        Some(Blocker::ForeignLearner {
+            member: member_id(9)
+        })
     );
 }
 
 #[test]
 fn a_cluster_that_is_not_whole_does_not_grow() {
-    let fixture = ClusterFixture::healthy(3).with_replicas(5).with_member_down(1);
+    let fixture = ClusterFixture::healthy(3)
+        .with_replicas(5)
+        .with_member_down(1);
     assert_eq!(
         fixture.blocker(),
         Some(Blocker::MemberUnhealthy {
@@ -122,7 +153,10 @@ fn a_cluster_that_is_not_whole_does_not_grow() {
         })
     );
     assert_eq!(
-        ClusterFixture::healthy(3).with_replicas(5).without_quorum().blocker(),
+        ClusterFixture::healthy(3)
+            .with_replicas(5)
+            .without_quorum()
+            .blocker(),
         Some(Blocker::NoQuorum)
     );
 }
@@ -140,7 +174,12 @@ fn what_a_member_left_behind_makes_room_when_its_place_is_needed() {
     };
     let mut fixture = fixture.with_replicas(3);
     assert_eq!(fixture.step(), Some(delete_pvc));
-    fixture.observed.pvcs.get_mut(&Ordinal(1)).unwrap().is_deleting = true;
+    fixture
+        .observed
+        .pvcs
+        .get_mut(&Ordinal(1))
+        .unwrap()
+        .is_deleting = true;
     assert_eq!(
         fixture.blocker(),
         Some(Blocker::PvcTerminating {
@@ -175,7 +214,10 @@ fn a_leader_hands_over_before_it_is_removed() {
 
 #[test]
 fn a_removal_that_costs_the_quorum_is_refused_with_the_numbers() {
-    let fixture = ClusterFixture::healthy(3).with_replicas(2).with_member_down(0).with_leader(1);
+    let fixture = ClusterFixture::healthy(3)
+        .with_replicas(2)
+        .with_member_down(0)
+        .with_leader(1);
     let blocker = Blocker::QuorumAtRisk {
         ordinal: Ordinal(2),
         healthy: 1,
@@ -188,7 +230,10 @@ fn a_removal_that_costs_the_quorum_is_refused_with_the_numbers() {
         reason: MemberRemovalReason::ScaleIn,
     };
     assert_eq!(
-        ClusterFixture::healthy(3).with_replicas(2).with_member_down(2).step(),
+        ClusterFixture::healthy(3)
+            .with_replicas(2)
+            .with_member_down(2)
+            .step(),
         Some(removal),
         "removing the unhealthy member keeps quorum"
     );
@@ -216,7 +261,9 @@ fn a_member_whose_pod_is_gone_already_is_removed() {
 #[test]
 fn nobody_sleeps_before_a_snapshot_is_taken() {
     let before = DisruptiveChange::Hibernation;
-    let mut fixture = ClusterFixture::healthy(3).with_replicas(0).with_backup(3_600);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_replicas(0)
+        .with_backup(3_600);
     assert_eq!(fixture.step(), Some(ReconcileStep::Snapshot { before }));
     fixture.observed.snapshot_request = SnapshotRequest::Running;
     assert_eq!(fixture.blocker(), Some(Blocker::SnapshotRunning { before }));
@@ -229,12 +276,18 @@ fn nobody_sleeps_before_a_snapshot_is_taken() {
 
 #[test]
 fn a_cluster_without_a_store_sleeps_at_once() {
-    assert_eq!(ClusterFixture::healthy(3).with_replicas(0).step(), Some(scale(3, 0)));
+    assert_eq!(
+        ClusterFixture::healthy(3).with_replicas(0).step(),
+        Some(scale(3, 0))
+    );
 }
 
 #[test]
 fn a_cluster_that_cannot_be_backed_up_does_not_sleep() {
-    let fixture = ClusterFixture::healthy(3).with_replicas(0).with_backup(3_600).without_quorum();
+    let fixture = ClusterFixture::healthy(3)
+        .with_replicas(0)
+        .with_backup(3_600)
+        .without_quorum();
     assert_eq!(fixture.blocker(), Some(Blocker::NoQuorum));
 }
 
@@ -244,7 +297,10 @@ fn a_cluster_wakes_with_all_the_members_it_had() {
     fixture.stateful_set_mut().replicas = 0;
     fixture.observed.pods.clear();
     fixture.observed.membership = crate::observe::ObservedMembership::NotQueried;
-    assert!(fixture.plan().is_settled(), "a hibernated cluster has converged");
+    assert!(
+        fixture.plan().is_settled(),
+        "a hibernated cluster has converged"
+    );
     assert_eq!(fixture.plan().effective_spec.unwrap().cluster_size, 3);
     assert_eq!(
         fixture.clone().with_replicas(1).step(),
@@ -273,7 +329,10 @@ fn larger_volumes_are_asked_for_before_the_template_changes() {
             bytes: 32 * GIB
         })
     );
-    assert_eq!(plan.effective_spec.unwrap().held_fields.storage_bytes, Some(16 * GIB));
+    assert_eq!(
+        plan.effective_spec.unwrap().held_fields.storage_bytes,
+        Some(16 * GIB)
+    );
     for pvc in fixture.observed.pvcs.values_mut() {
         pvc.requested_bytes = Some(32 * GIB);
     }
@@ -325,7 +384,10 @@ fn a_volume_does_not_shrink() {
         }]
     );
     assert_eq!(
-        (plan.step, plan.effective_spec.unwrap().held_fields.storage_bytes),
+        (
+            plan.step,
+            plan.effective_spec.unwrap().held_fields.storage_bytes
+        ),
         (None, Some(16 * GIB))
     );
 }
@@ -348,15 +410,23 @@ fn claims_that_nobody_uses_or_that_are_not_bound_do_not_keep_the_others_small() 
         .get_mut(&Ordinal(0))
         .unwrap()
         .requested_bytes = Some(32 * GIB);
-    assert!(matches!(fixture.step(), Some(ReconcileStep::RecreateStatefulSet { .. })));
+    assert!(matches!(
+        fixture.step(),
+        Some(ReconcileStep::RecreateStatefulSet { .. })
+    ));
     // A PVC that a member waits for must not stay small.
     fixture.observed.pvcs.insert(Ordinal(0), unused);
-    assert!(!matches!(fixture.step(), Some(ReconcileStep::RecreateStatefulSet { .. })));
+    assert!(!matches!(
+        fixture.step(),
+        Some(ReconcileStep::RecreateStatefulSet { .. })
+    ));
 }
 
 #[test]
 fn a_set_of_etcd_druid_is_stopped_before_anything_else_changes() {
-    let mut fixture = ClusterFixture::healthy(3).with_new_template().with_replicas(5);
+    let mut fixture = ClusterFixture::healthy(3)
+        .with_new_template()
+        .with_replicas(5);
     fixture.stateful_set_mut().update_strategy = UpdateStrategy::RollingUpdate;
     assert_eq!(fixture.step(), Some(ReconcileStep::DisableRollingUpdate));
 }
@@ -382,7 +452,10 @@ fn a_changed_spec_waits_until_somebody_asks() {
     fixture.desired.generation = 2;
     let plan = fixture.plan();
     assert_eq!((&plan.effective_spec, &plan.step), (&None, &None));
-    assert_eq!(plan.refusals, [SpecRefusal::ReconcileNotRequested { generation: 2 }]);
+    assert_eq!(
+        plan.refusals,
+        [SpecRefusal::ReconcileNotRequested { generation: 2 }]
+    );
     fixture.desired.requests.reconcile = true;
     assert_eq!(fixture.step(), Some(scale(1, 2)));
     fixture.desired.requests.reconcile = false;
@@ -422,7 +495,10 @@ fn a_cluster_that_joins_another_begins_with_one_pod_that_waits() {
     fixture.observed = Observation::default();
     fixture.desired.joins_existing_cluster = true;
     let shape = fixture.plan().effective_spec.unwrap();
-    assert_eq!((shape.replicas, shape.phase), (1, BootstrapPhase::Bootstrapped));
+    assert_eq!(
+        (shape.replicas, shape.phase),
+        (1, BootstrapPhase::Bootstrapped)
+    );
 }
 
 #[test]
@@ -438,7 +514,9 @@ fn members_of_the_cluster_that_is_joined_count_and_are_never_removed() {
     fixture.members_mut().last_mut().unwrap().status = None;
     assert_eq!(
         fixture.blocker(),
-        Some(Blocker::ForeignMemberUnhealthy { member: member_id(9) })
+        Some(Blocker::ForeignMemberUnhealthy {
+            member: member_id(9)
+        })
     );
 }
 
@@ -457,7 +535,14 @@ fn etcd_is_asked_only_when_something_moves() {
         .peers
         .additional_urls
         .insert("main-0".to_owned(), additional);
-    assert!(should_query_members(&new.world()), "additional peer URLs are visible in etcd only");
-    assert!(should_query_members(&ClusterFixture::healthy(3).with_new_template().world()));
-    assert!(should_query_members(&ClusterFixture::healthy(3).with_replicas(5).world()));
+    assert!(
+        should_query_members(&new.world()),
+        "additional peer URLs are visible in etcd only"
+    );
+    assert!(should_query_members(
+        &ClusterFixture::healthy(3).with_new_template().world()
+    ));
+    assert!(should_query_members(
+        &ClusterFixture::healthy(3).with_replicas(5).world()
+    ));
 }

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::decide::LastKnown;
 use crate::decide::tests::fixture::*;
-use crate::observe::{JobFailure, DeltaBacklog, ObservedPin, SnapshotLease};
+use crate::observe::upkeep::{DeltaBacklog, ObservedPin};
+use crate::observe::{JobFailure, SnapshotLease};
 
 /// A cluster whose backup has `events` events since its last full snapshot.
 fn with_pending_events(events: i64) -> ClusterFixture {
@@ -77,24 +78,35 @@ fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
     assert_eq!(planned_actions(&fixture), []);
     fixture.desired.upkeep.compaction_schedule = Some("0 11 * * *".to_owned());
     assert_eq!(planned_actions(&fixture), compact);
-    fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::True, "None", ago(1_800)));
+    fixture.last_known.upkeep.compaction =
+        Some(reported_outcome(ConditionStatus::True, "None", ago(1_800)));
     assert_eq!(planned_actions(&fixture), [], "it ran after 11:00");
 }
 
 /// The backlog as a sidecar reports it.
 fn delta_backlog(since: i64, bytes: u64) -> DeltaBacklog {
-    DeltaBacklog { since_revision: since, bytes }
+    DeltaBacklog {
+        since_revision: since,
+        bytes,
+    }
 }
 
 #[test]
 fn what_was_folded_is_not_folded_again_although_the_sidecar_has_not_heard_of_it() {
     let mut fixture = with_pending_events(10);
     fixture.observed.upkeep.delta_backlog = Some(delta_backlog(99, 1 << 40));
-    assert_eq!(planned_actions(&fixture), [], "these bytes precede the last full snapshot");
+    assert_eq!(
+        planned_actions(&fixture),
+        [],
+        "these bytes precede the last full snapshot"
+    );
     fixture.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 10));
     assert_eq!(planned_actions(&fixture), []);
     fixture.observed.upkeep.delta_backlog = Some(delta_backlog(100, 1 << 40));
-    assert_eq!(planned_actions(&fixture), [UpkeepAction::StartCompaction { from_revision: 100 }]);
+    assert_eq!(
+        planned_actions(&fixture),
+        [UpkeepAction::StartCompaction { from_revision: 100 }]
+    );
 }
 
 #[test]
@@ -114,12 +126,23 @@ fn nothing_is_folded_where_nothing_has_piled_up_or_nobody_knows() {
 
 #[test]
 fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
-    assert_eq!(planned_actions(&with_pending_events(3_000_000)), [UpkeepAction::RequestFullSnapshot]);
+    assert_eq!(
+        planned_actions(&with_pending_events(3_000_000)),
+        [UpkeepAction::RequestFullSnapshot]
+    );
     let reason = String::new();
-    for state in [FallbackSnapshot::Running, FallbackSnapshot::Taken, FallbackSnapshot::Failed { reason: reason }] {
+    for state in [
+        FallbackSnapshot::Running,
+        FallbackSnapshot::Taken,
+        FallbackSnapshot::Failed { reason },
+    ] {
         let mut fixture = with_pending_events(3_000_000);
         fixture.observed.upkeep.fallback = state;
-        assert_eq!(planned_actions(&fixture), [], "its outcome must be published first");
+        assert_eq!(
+            planned_actions(&fixture),
+            [],
+            "its outcome must be published first"
+        );
     }
     let mut hibernated = with_pending_events(3_000_000);
     hibernated.observed.pods.clear();
@@ -130,19 +153,35 @@ fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
 fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
     for reason in ["DeadlineExceeded", FULL_SNAPSHOT_FAILED] {
         let mut fixture = with_pending_events(1_000_000);
-        fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, reason, ago(60)));
+        fixture.last_known.upkeep.compaction =
+            Some(reported_outcome(ConditionStatus::False, reason, ago(60)));
         assert_eq!(planned_actions(&fixture), [], "{reason}");
-        fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, reason, ago(601)));
-        assert_eq!(planned_actions(&fixture), [UpkeepAction::RequestFullSnapshot], "{reason}");
+        fixture.last_known.upkeep.compaction =
+            Some(reported_outcome(ConditionStatus::False, reason, ago(601)));
+        assert_eq!(
+            planned_actions(&fixture),
+            [UpkeepAction::RequestFullSnapshot],
+            "{reason}"
+        );
     }
     let mut fixture = with_pending_events(1_000_000);
-    fixture.last_known.upkeep.compaction = Some(reported_outcome(ConditionStatus::False, "ProcessFailure", ago(601)));
-    assert_eq!(planned_actions(&fixture), [UpkeepAction::StartCompaction { from_revision: 100 }]);
+    fixture.last_known.upkeep.compaction = Some(reported_outcome(
+        ConditionStatus::False,
+        "ProcessFailure",
+        ago(601),
+    ));
+    assert_eq!(
+        planned_actions(&fixture),
+        [UpkeepAction::StartCompaction { from_revision: 100 }]
+    );
 }
 
 #[test]
 fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
-    for (state, snapshot_revision) in [(compacted(), Some(150)), (failed(FailureClass::Process), None)] {
+    for (state, snapshot_revision) in [
+        (compacted(), Some(150)),
+        (failed(FailureClass::Process), None),
+    ] {
         let mut fixture = with_pending_events(2_000_000);
         fixture.observed.upkeep.compaction = Some(job(state));
         assert_eq!(planned_actions(&fixture), []);
@@ -150,8 +189,20 @@ fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
         outcome.message = format!("compaction finished {}", format_job_marker(ago(10)));
         fixture.last_known.upkeep.compaction = Some(outcome);
         let uid = "job".to_owned();
-        assert_eq!(planned_actions(&fixture), [UpkeepAction::DeleteCompactionJob { uid, snapshot_revision }]);
-        fixture.observed.upkeep.compaction.as_mut().unwrap().is_deleting = true;
+        assert_eq!(
+            planned_actions(&fixture),
+            [UpkeepAction::DeleteCompactionJob {
+                uid,
+                snapshot_revision
+            }]
+        );
+        fixture
+            .observed
+            .upkeep
+            .compaction
+            .as_mut()
+            .unwrap()
+            .is_deleting = true;
         assert_eq!(planned_actions(&fixture), []);
     }
 }
@@ -160,8 +211,17 @@ fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
 fn a_rehearsal_is_on_its_schedule() {
     let mut fixture = with_pending_events(10);
     fixture.desired.upkeep.drill_schedule = Some("0 * * * *".to_owned());
-    assert_eq!(planned_actions(&fixture), [UpkeepAction::StartDrill { to_revision: None }]);
-    let last = |seconds| Some(reported_outcome(ConditionStatus::True, "DrillSucceeded", ago(seconds)));
+    assert_eq!(
+        planned_actions(&fixture),
+        [UpkeepAction::StartDrill { to_revision: None }]
+    );
+    let last = |seconds| {
+        Some(reported_outcome(
+            ConditionStatus::True,
+            "DrillSucceeded",
+            ago(seconds),
+        ))
+    };
     fixture.last_known.upkeep.drill = last(3_601);
     assert_eq!(
         planned_actions(&fixture),
@@ -214,7 +274,11 @@ fn a_schedule_wakes_the_controller_when_it_is_due() {
     let mut fixture = with_pending_events(10);
     assert_eq!(time_until_change(&fixture.world()), None);
     fixture.desired.upkeep.drill_schedule = Some("30 12 * * *".to_owned());
-    fixture.last_known.upkeep.drill = Some(reported_outcome(ConditionStatus::True, "DrillSucceeded", ago(3_600)));
+    fixture.last_known.upkeep.drill = Some(reported_outcome(
+        ConditionStatus::True,
+        "DrillSucceeded",
+        ago(3_600),
+    ));
     let ahead = time_until_change(&fixture.world()).unwrap();
     let half_past = Duration::from_mins(30);
     assert!(ahead > half_past && ahead <= half_past + Duration::from_mins(10));
@@ -223,7 +287,10 @@ fn a_schedule_wakes_the_controller_when_it_is_due() {
     world.now = due - SignedDuration::from_secs(2);
     assert_eq!(plan_actions(&world), []);
     world.now = due;
-    assert_eq!(plan_actions(&world), [UpkeepAction::StartDrill { to_revision: None }]);
+    assert_eq!(
+        plan_actions(&world),
+        [UpkeepAction::StartDrill { to_revision: None }]
+    );
 }
 
 #[test]
@@ -234,7 +301,8 @@ fn one_schedule_of_many_clusters_is_spread_over_minutes_and_stays_before_its_nex
                 let mut fixture = with_pending_events(10);
                 fixture.desired.name = format!("etcd-{n}");
                 fixture.desired.upkeep.drill_schedule = Some(schedule.to_owned());
-                fixture.last_known.upkeep.drill = Some(reported_outcome(ConditionStatus::True, "", noon()));
+                fixture.last_known.upkeep.drill =
+                    Some(reported_outcome(ConditionStatus::True, "", noon()));
                 time_until_change(&fixture.world()).unwrap().as_secs()
             })
             .collect();
@@ -319,7 +387,14 @@ fn what_a_job_reads_stays_pinned_for_as_long_as_it_reads() {
         [renew(42)],
         "the pin keeps its range"
     );
-    assert_eq!(pinned(&mut fixture, None), [renew(100)], "a lost pin is set again");
+    assert_eq!(
+        pinned(&mut fixture, None),
+        [renew(100)],
+        "a lost pin is set again"
+    );
     fixture.observed.upkeep.compaction = Some(job(compacted()));
-    assert!(!planned_actions(&fixture).contains(&renew(100)), "the Job has finished");
+    assert!(
+        !planned_actions(&fixture).contains(&renew(100)),
+        "the Job has finished"
+    );
 }

@@ -108,8 +108,16 @@ fn nothing_is_left_of_a_namespace_whose_last_etcd_is_gone() {
         metrics.compaction.record_job_end(&main, &end, duration);
     }
     metrics.compaction.remove_etcd(&main);
-    assert_eq!(metrics.read_gauge(DELTA_EVENTS, "a"), None, "the other Etcd has no backup");
-    assert!(metrics.render().contains("etcddruid_compaction_jobs_total{"));
+    assert_eq!(
+        metrics.read_gauge(DELTA_EVENTS, "a"),
+        None,
+        "the other Etcd has no backup"
+    );
+    assert!(
+        metrics
+            .render()
+            .contains("etcddruid_compaction_jobs_total{")
+    );
 
     metrics.compaction.remove_etcd(&without_backup);
     metrics.compaction.record_fallback_snapshot(&main, true); // requested before the deletion

@@ -60,7 +60,10 @@ fn a_task_is_held_then_started_then_told() {
 #[test]
 fn what_passes_is_tried_again_and_what_does_not_is_told() {
     let fresh = observed(1, Some(failed_job("store-unavailable", 5)));
-    assert_eq!(next_action(&fresh), CopyTaskAction::Wait(Duration::from_secs(25)));
+    assert_eq!(
+        next_action(&fresh),
+        CopyTaskAction::Wait(Duration::from_secs(25))
+    );
     let due = observed(1, Some(failed_job("store-unavailable", 31)));
     assert_eq!(next_action(&due), CopyTaskAction::Retry);
     for (attempt, verdict) in [(5, "store-unavailable"), (1, "usage"), (1, "no-backup")] {
@@ -105,8 +108,14 @@ fn what_is_over_goes_after_its_time_to_live_and_takes_its_job_with_it() {
         ..observed(1, Some(failed_job("disk", 1)))
     };
     let minute = Duration::from_mins(1);
-    assert_eq!(next_action(&finished(0, 60)), CopyTaskAction::WaitForTtl(minute));
-    assert_eq!(next_action(&finished(45, 60)), CopyTaskAction::WaitForTtl(minute / 4));
+    assert_eq!(
+        next_action(&finished(0, 60)),
+        CopyTaskAction::WaitForTtl(minute)
+    );
+    assert_eq!(
+        next_action(&finished(45, 60)),
+        CopyTaskAction::WaitForTtl(minute / 4)
+    );
     assert_eq!(next_action(&finished(60, 60)), CopyTaskAction::DeleteTask);
     assert_eq!(next_action(&finished(0, 0)), CopyTaskAction::DeleteTask);
     let mut deleting = finished(60, 60);
@@ -115,7 +124,11 @@ fn what_is_over_goes_after_its_time_to_live_and_takes_its_job_with_it() {
     let mut running = finished(60, 60);
     running.finished_at = None;
     let pause = Duration::from_secs(29);
-    assert_eq!(next_action(&running), CopyTaskAction::Wait(pause), "the time to live starts when the task is finished");
+    assert_eq!(
+        next_action(&running),
+        CopyTaskAction::Wait(pause),
+        "the time to live starts when the task is finished"
+    );
 }
 
 #[test]

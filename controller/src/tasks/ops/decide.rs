@@ -12,22 +12,22 @@ use crate::observe::JobState;
 use crate::validate::{SUSPEND_RECONCILE, count_members};
 
 /// Finalizer of etcd-druid on ops tasks.
-pub const FINALIZER: &str = "druid.gardener.cloud/etcd-ops-task";
+pub(crate) const FINALIZER: &str = "druid.gardener.cloud/etcd-ops-task";
 
 /// Observed state of an ops task.
 #[derive(Clone, Copy, Debug)]
-pub struct ObservedOpsTask<'a> {
-    pub task: &'a EtcdOpsTask,
+pub(crate) struct ObservedOpsTask<'a> {
+    pub(crate) task: &'a EtcdOpsTask,
     /// The Etcd of the task; `None` when it does not exist.
-    pub etcd: Option<&'a Etcd>,
+    pub(crate) etcd: Option<&'a Etcd>,
     /// Name of an earlier unfinished task of the same Etcd.
-    pub blocking_task: Option<&'a str>,
-    pub now: Timestamp,
+    pub(crate) blocking_task: Option<&'a str>,
+    pub(crate) now: Timestamp,
 }
 
 /// The next action on an ops task.
 #[derive(Clone, Debug, PartialEq)]
-pub enum OpsTaskAction {
+pub(crate) enum OpsTaskAction {
     AddFinalizer,
     /// Publishes a state.
     Report(Box<TaskReport>),
@@ -42,16 +42,16 @@ pub enum OpsTaskAction {
 
 /// A state of a task to publish.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TaskReport {
-    pub state: TaskState,
-    pub message: String,
+pub(crate) struct TaskReport {
+    pub(crate) state: TaskState,
+    pub(crate) message: String,
     /// Machine-readable error, `ERR_…`.
-    pub error_code: Option<&'static str>,
-    pub result: Option<OpsTaskResult>,
+    pub(crate) error_code: Option<&'static str>,
+    pub(crate) result: Option<OpsTaskResult>,
 }
 
 impl TaskReport {
-    pub fn ok(state: TaskState, text: impl Into<String>) -> Self {
+    pub(crate) fn ok(state: TaskState, text: impl Into<String>) -> Self {
         Self {
             state,
             message: text.into(),
@@ -60,7 +60,7 @@ impl TaskReport {
         }
     }
 
-    pub fn error(state: TaskState, code: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn error(state: TaskState, code: &'static str, text: impl Into<String>) -> Self {
         Self {
             error_code: Some(code),
             ..Self::ok(state, text)
@@ -68,7 +68,7 @@ impl TaskReport {
     }
 
     #[must_use]
-    pub fn with_result(self, result: OpsTaskResult) -> Self {
+    pub(crate) fn with_result(self, result: OpsTaskResult) -> Self {
         Self {
             result: Some(result),
             ..self
@@ -77,7 +77,7 @@ impl TaskReport {
 }
 
 /// Decides the next action.
-pub fn next_action(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
+pub(crate) fn next_action(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
     let task = observed.task;
     let finalizers = task.metadata.finalizers.as_deref().unwrap_or_default();
     let has_finalizer = finalizers.iter().any(|name| name == FINALIZER);
@@ -119,7 +119,7 @@ fn wait_for_ttl(observed: &ObservedOpsTask<'_>) -> OpsTaskAction {
 type TaskRejection = (&'static str, String);
 
 /// Whether a task may start.
-pub fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
+pub(crate) fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
     use mainstay_crds::ops::Operation;
     let operation = observed.task.spec.config.operation();
     let operation = operation.map_err(|error| ("ERR_UNSUPPORTED_TASK", error.to_string()))?;
@@ -148,7 +148,9 @@ pub fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
                 require_reconciled(etcd)?;
             }
             match restore.target() {
-                Ok(mainstay_crds::ops::RestoreTarget::Full(name)) => parse_full_revision(name).map(drop),
+                Ok(mainstay_crds::ops::RestoreTarget::Full(name)) => {
+                    parse_full_revision(name).map(drop)
+                }
                 Ok(_) => Ok(()),
                 Err(error) => Err(("ERR_INVALID_TASK", error.to_string())),
             }
@@ -156,10 +158,12 @@ pub fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
         Operation::Compact(_) | Operation::VerifyBackup(_) => require_store(etcd),
         Operation::Defragment(_) | Operation::MoveLeader(_) => require_ready(etcd),
         // The status can be stale: the quorum loss is confirmed again when the task is executed.
-        Operation::RecoverQuorum(_) if require_ready(etcd).is_ok() && !needs_recovery(etcd) => Err((
-            "ERR_QUORUM_PRESENT",
-            "Nothing to recover: the cluster has quorum".to_owned(),
-        )),
+        Operation::RecoverQuorum(_) if require_ready(etcd).is_ok() && !needs_recovery(etcd) => {
+            Err((
+                "ERR_QUORUM_PRESENT",
+                "Nothing to recover: the cluster has quorum".to_owned(),
+            ))
+        }
         Operation::RecoverQuorum(how) if how.dry_run == Some(true) => Ok(()),
         Operation::RecoverQuorum(_) => require_reconciled(etcd),
         _ => Err((
@@ -170,7 +174,7 @@ pub fn admit(observed: &ObservedOpsTask<'_>) -> Result<(), TaskRejection> {
 }
 
 /// The last revision of a full snapshot, parsed from its name.
-pub fn parse_full_revision(name: &str) -> Result<i64, TaskRejection> {
+pub(crate) fn parse_full_revision(name: &str) -> Result<i64, TaskRejection> {
     let invalid = || {
         (
             "ERR_INVALID_TASK",
@@ -191,7 +195,10 @@ fn require_store(etcd: &Etcd) -> Result<(), TaskRejection> {
     let provider = store.and_then(|store| store.provider.as_deref());
     match provider.filter(|provider| !provider.is_empty()) {
         Some(_) => Ok(()),
-        None => Err(("ERR_BACKUP_NOT_ENABLED", "Backup not enabled: spec.backup.store is not set".to_owned())),
+        None => Err((
+            "ERR_BACKUP_NOT_ENABLED",
+            "Backup not enabled: spec.backup.store is not set".to_owned(),
+        )),
     }
 }
 
@@ -199,7 +206,8 @@ fn require_store(etcd: &Etcd) -> Result<(), TaskRejection> {
 fn require_reconciled(etcd: &Etcd) -> Result<(), TaskRejection> {
     let annotations = etcd.metadata.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.contains_key(SUSPEND_RECONCILE)) {
-        let message = format!("Reconciliation of the Etcd is suspended by annotation {SUSPEND_RECONCILE}");
+        let message =
+            format!("Reconciliation of the Etcd is suspended by annotation {SUSPEND_RECONCILE}");
         return Err(("ERR_ETCD_SUSPENDED", message));
     }
     if count_members(etcd) == 0 {
@@ -233,7 +241,7 @@ fn find_condition<'a>(etcd: &'a Etcd, type_: &ConditionType) -> Option<&'a Condi
 }
 
 /// Outcome of a requested recovery; `None` while it is in progress.
-pub fn report_incident(incident: &Incident) -> Option<TaskReport> {
+pub(crate) fn report_incident(incident: &Incident) -> Option<TaskReport> {
     let result = |summary: String| OpsTaskResult {
         summary,
         revision: incident.revision,
@@ -254,21 +262,23 @@ pub fn report_incident(incident: &Incident) -> Option<TaskReport> {
 }
 
 /// Outcome of a requested compaction; `None` while none is reported since `started`.
-pub fn report_compaction(reported: Option<&ReportedOutcome>, started: Timestamp) -> Option<TaskReport> {
+pub(crate) fn report_compaction(
+    reported: Option<&ReportedOutcome>,
+    started: Timestamp,
+) -> Option<TaskReport> {
     let reported = reported.filter(|reported| reported.reported_at >= started)?;
     Some(match reported.status {
-        ConditionStatus::True => {
-            TaskReport::ok(TaskState::Succeeded, reported.message.clone()).with_result(OpsTaskResult {
+        ConditionStatus::True => TaskReport::ok(TaskState::Succeeded, reported.message.clone())
+            .with_result(OpsTaskResult {
                 summary: reported.message.clone(),
                 ..OpsTaskResult::default()
-            })
-        }
+            }),
         _ => TaskReport::error(TaskState::Failed, "ERR_COMPACT", reported.message.clone()),
     })
 }
 
 /// Outcome of a backup verification; `None` while the Job runs.
-pub fn report_verification(state: &JobState) -> Option<TaskReport> {
+pub(crate) fn report_verification(state: &JobState) -> Option<TaskReport> {
     match state {
         JobState::Running => None,
         JobState::Succeeded { done, .. } => {

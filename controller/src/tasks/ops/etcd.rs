@@ -8,9 +8,12 @@ use mainstay_telemetry::ErrorChain;
 
 use super::decide::{TaskReport, require_ready};
 use super::execute::{Sight, failed_outcome};
-use super::{TaskOutcome, OpsTaskReconciler, retry_later};
+use super::{OpsTaskReconciler, TaskOutcome, retry_later};
 use crate::observe::dial::call_with_timeout;
-use crate::observe::{self, DialError, Dialer, QuorumMembers, ObservedMembership, EtcdEndpoint, ObservedEtcdMember, list_targets};
+use crate::observe::{
+    self, DialError, Dialer, EtcdEndpoint, ObservedEtcdMember, ObservedMembership, QuorumMembers,
+    list_targets,
+};
 use crate::tasks::TaskError;
 
 /// Timeout of defragmenting one member when the spec sets none.
@@ -23,7 +26,11 @@ struct QueriedMembers {
     members: QuorumMembers,
 }
 
-async fn query_members(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, sight: &Sight) -> Result<QueriedMembers, String> {
+async fn query_members(
+    reconciler: &OpsTaskReconciler<'_>,
+    etcd: &Etcd,
+    sight: &Sight,
+) -> Result<QueriedMembers, String> {
     let dialer = Dialer::new(&reconciler.ctx.client, etcd);
     match observe::query_members(&dialer, etcd, &sight.objects.observation).await {
         ObservedMembership::Known(members) => Ok(QueriedMembers { dialer, members }),
@@ -77,7 +84,11 @@ pub(super) async fn defragment(
             continue; // no pod of this Etcd
         };
         if let Err(error) = defragment_member(&dialer, &endpoint, limit).await {
-            let message = format!("Failed to defragment member {}: {}", member.name, ErrorChain(&error));
+            let message = format!(
+                "Failed to defragment member {}: {}",
+                member.name,
+                ErrorChain(&error)
+            );
             return Ok(failed_outcome("ERR_DEFRAGMENT", message));
         }
     }
@@ -85,7 +96,11 @@ pub(super) async fn defragment(
     Ok(TaskOutcome::Report(success_report(message)))
 }
 
-async fn defragment_member(dialer: &Dialer, endpoint: &EtcdEndpoint, limit: Duration) -> Result<(), DialError> {
+async fn defragment_member(
+    dialer: &Dialer,
+    endpoint: &EtcdEndpoint,
+    limit: Duration,
+) -> Result<(), DialError> {
     let mut client = dialer.connect_with_timeout(endpoint, limit).await?;
     call_with_timeout("Defragment", endpoint, limit, client.defragment())
         .await
@@ -110,11 +125,14 @@ pub(super) async fn move_leader(
         return Ok(retry_later());
     };
     // A learner cannot lead, and an unhealthy member would leave the cluster without a leader.
-    let is_candidate =
-        |member: &&ObservedEtcdMember| member.id != leader.id && !member.is_learner && member.is_healthy();
+    let is_candidate = |member: &&ObservedEtcdMember| {
+        member.id != leader.id && !member.is_learner && member.is_healthy()
+    };
     let candidate = match &how.to {
         Some(name) if *name == leader.name => {
-            return Ok(TaskOutcome::Report(success_report(format!("Member {name} is already the leader"))));
+            return Ok(TaskOutcome::Report(success_report(format!(
+                "Member {name} is already the leader"
+            ))));
         }
         Some(name) => members
             .list
@@ -141,8 +159,14 @@ pub(super) async fn move_leader(
         .await
     };
     match moved.await {
-        Ok(_) => Ok(TaskOutcome::Report(success_report(format!("Leadership transferred to member {}", candidate.name)))),
-        Err(error) => Ok(failed_outcome("ERR_MOVE_LEADER", ErrorChain(&error).to_string())),
+        Ok(_) => Ok(TaskOutcome::Report(success_report(format!(
+            "Leadership transferred to member {}",
+            candidate.name
+        )))),
+        Err(error) => Ok(failed_outcome(
+            "ERR_MOVE_LEADER",
+            ErrorChain(&error).to_string(),
+        )),
     }
 }
 

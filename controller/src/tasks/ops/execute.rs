@@ -16,15 +16,17 @@ use mainstay_manifests::jobs::{self, RestorePoint, VerifyJob};
 use mainstay_telemetry::ErrorChain;
 use serde_json::Value;
 
-use super::decide::{TaskReport, parse_full_revision, require_ready, report_verification, report_compaction};
-use super::{FinishedJob, TaskOutcome, OpsTaskReconciler, etcd as members, recover, retry_later};
+use super::decide::{
+    TaskReport, parse_full_revision, report_compaction, report_verification, require_ready,
+};
+use super::{FinishedJob, OpsTaskReconciler, TaskOutcome, etcd as members, recover, retry_later};
 use crate::act::annotations::INCIDENT;
-use crate::act::recovery::{create_job, build_job_shape};
+use crate::act::recovery::{build_job_shape, create_job};
 use crate::act::snapshots::{SidecarRequest, SnapshotError, call_sidecar};
-use crate::act::upkeep::{BackupReader, renew_pin, remove_pin};
+use crate::act::upkeep::{BackupReader, remove_pin, renew_pin};
 use crate::act::{ActError, Work};
 use crate::observe::jobs::job_state;
-use crate::observe::{self, Dialer, ObservedMembership, Objects, Observation, Ordinal};
+use crate::observe::{self, Dialer, Objects, Observation, ObservedMembership, Ordinal};
 use crate::tasks::TaskError;
 use crate::validate::{self, DesiredState};
 
@@ -47,7 +49,10 @@ impl Sight {
     }
 }
 
-pub(super) async fn execute(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd) -> Result<TaskOutcome, TaskError> {
+pub(super) async fn execute(
+    reconciler: &OpsTaskReconciler<'_>,
+    etcd: &Etcd,
+) -> Result<TaskOutcome, TaskError> {
     let operation = match reconciler.task.spec.config.operation() {
         Ok(operation) => operation,
         Err(error) => return Ok(failed_outcome("ERR_UNSUPPORTED_TASK", error.to_string())),
@@ -70,9 +75,14 @@ pub(super) async fn execute(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd) -> 
         step: "lookup of the Local store directory",
         source,
     })?;
-    let sight = Sight { desired: desired_state, objects };
+    let sight = Sight {
+        desired: desired_state,
+        objects,
+    };
     match operation {
-        Operation::OnDemandSnapshot(snapshot) => take_snapshot(reconciler, etcd, &sight, snapshot).await,
+        Operation::OnDemandSnapshot(snapshot) => {
+            take_snapshot(reconciler, etcd, &sight, snapshot).await
+        }
         Operation::Compact(_) => run_compaction(reconciler, etcd, &sight).await,
         Operation::VerifyBackup(verify) => {
             let verify = VerifyJob {
@@ -98,7 +108,9 @@ pub(super) async fn execute(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd) -> 
             }
             recover::restore(reconciler, etcd, &sight, target).await
         }
-        Operation::RecoverQuorum(how) => recover::recover_quorum(reconciler, etcd, &sight, how).await,
+        Operation::RecoverQuorum(how) => {
+            recover::recover_quorum(reconciler, etcd, &sight, how).await
+        }
         Operation::Defragment(how) => members::defragment(reconciler, etcd, &sight, how).await,
         Operation::MoveLeader(to) => members::move_leader(reconciler, etcd, &sight, to).await,
         _ => Ok(failed_outcome(
@@ -141,11 +153,22 @@ async fn take_snapshot(
     let seconds = u64::try_from(snapshot.timeout_seconds()).unwrap_or(60);
     let limit = Duration::from_secs(seconds);
     let observed = &sight.objects.observation;
-    match call_sidecar(&reconciler.ctx.client, etcd, observed, SidecarRequest { path, timeout: limit }).await {
+    match call_sidecar(
+        &reconciler.ctx.client,
+        etcd,
+        observed,
+        SidecarRequest {
+            path,
+            timeout: limit,
+        },
+    )
+    .await
+    {
         Ok(response) => Ok(TaskOutcome::Report(snapshot_report(&response))),
-        Err(error @ SnapshotError::Refused { .. }) => {
-            Ok(failed_outcome("ERR_CREATE_SNAPSHOT", ErrorChain(&error).to_string()))
-        }
+        Err(error @ SnapshotError::Refused { .. }) => Ok(failed_outcome(
+            "ERR_CREATE_SNAPSHOT",
+            ErrorChain(&error).to_string(),
+        )),
         // A sidecar that restarts is unreachable for a while: retry until the timeout of the task.
         Err(error) => {
             tracing::warn!(error = %ErrorChain(&error), "snapshot request failed");
@@ -201,13 +224,25 @@ pub(super) async fn take_safety_snapshot(
     if !is_serving(reconciler, etcd, observed).await {
         return Ok(SafetySnapshot::NotServing);
     }
-    let response = call_sidecar(&reconciler.ctx.client, etcd, observed, SidecarRequest::full_snapshot(etcd)).await?;
+    let response = call_sidecar(
+        &reconciler.ctx.client,
+        etcd,
+        observed,
+        SidecarRequest::full_snapshot(etcd),
+    )
+    .await?;
     let name = response["snapName"].as_str();
-    Ok(name.map_or(SafetySnapshot::Unchanged, |name| SafetySnapshot::Taken(name.to_owned())))
+    Ok(name.map_or(SafetySnapshot::Unchanged, |name| {
+        SafetySnapshot::Taken(name.to_owned())
+    }))
 }
 
 /// Whether a snapshot of the current state must be taken: a pod is ready, the status is ready, or etcd has quorum.
-async fn is_serving(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, observed: &Observation) -> bool {
+async fn is_serving(
+    reconciler: &OpsTaskReconciler<'_>,
+    etcd: &Etcd,
+    observed: &Observation,
+) -> bool {
     // Without a pod there is no sidecar to request a snapshot from.
     if observed.pods.is_empty() {
         return false;
@@ -216,7 +251,7 @@ async fn is_serving(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, observed: &
         .pods
         .values()
         .any(|pod| pod.is_ready && !pod.is_deleting);
-    if is_ready || self::require_ready(etcd).is_ok() {
+    if is_ready || require_ready(etcd).is_ok() {
         return true;
     }
     // The status lags behind: etcd may have regained quorum, with writes that no snapshot holds.
@@ -226,7 +261,11 @@ async fn is_serving(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, observed: &
 }
 
 /// Runs the compaction Job of the upkeep, or waits for a running one. The condition of the Etcd holds the outcome.
-async fn run_compaction(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd, sight: &Sight) -> Result<TaskOutcome, TaskError> {
+async fn run_compaction(
+    reconciler: &OpsTaskReconciler<'_>,
+    etcd: &Etcd,
+    sight: &Sight,
+) -> Result<TaskOutcome, TaskError> {
     let reported = etcd.status.as_ref().map(crate::status::told_upkeep);
     let reported = reported.and_then(|reported| reported.compaction);
     if let Some(report) = report_compaction(reported.as_ref(), reconciler.started_at()) {
@@ -256,7 +295,12 @@ async fn verify_backup(
     renew_pin(reconciler.ctx, etcd, BackupReader::Verification, from).await?;
     let Some(job) = found else {
         let work = sight.work(etcd);
-        let job = jobs::render_verify_job(etcd, &reconciler.ctx.settings, &build_job_shape(work), verify);
+        let job = jobs::render_verify_job(
+            etcd,
+            &reconciler.ctx.settings,
+            &build_job_shape(work),
+            verify,
+        );
         let mut job = match job {
             Ok(job) => job,
             Err(error) => return Ok(failed_outcome("ERR_INVALID_TASK", error.to_string())),

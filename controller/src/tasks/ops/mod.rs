@@ -1,6 +1,6 @@
 //! Reconciles `EtcdOpsTask`: admits, executes, publishes the outcome, and deletes the task after its time to live.
 
-pub mod decide;
+pub(crate) mod decide;
 mod etcd;
 mod execute;
 mod recover;
@@ -20,7 +20,7 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::info;
 
-use self::decide::{FINALIZER, OpsTaskAction, ObservedOpsTask, TaskReport};
+use self::decide::{FINALIZER, ObservedOpsTask, OpsTaskAction, TaskReport};
 use super::{POLL_INTERVAL, TaskError};
 use crate::act::ActError;
 use crate::act::annotations::INCIDENT;
@@ -43,7 +43,7 @@ struct FinishedJob {
 }
 
 /// Reconciles one task.
-pub async fn reconcile(
+pub(crate) async fn reconcile(
     guard: Arc<DeserializeGuard<EtcdOpsTask>>,
     ctx: Arc<Context>,
 ) -> Result<Action, TaskError> {
@@ -139,7 +139,10 @@ impl<'a> OpsTaskReconciler<'a> {
         let etcd = etcd.map_err(TaskError::api_error("get the Etcd of the task"))?;
         let tasks = self.tasks.list(&ListParams::default()).await;
         let tasks = tasks.map_err(TaskError::api_error("list the tasks"))?;
-        let blocking = tasks.items.iter().find(|other| is_ahead_of(other, self.task));
+        let blocking = tasks
+            .items
+            .iter()
+            .find(|other| is_ahead_of(other, self.task));
         Ok((etcd, blocking.map(ResourceExt::name_any)))
     }
 
@@ -167,7 +170,9 @@ impl<'a> OpsTaskReconciler<'a> {
         {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(error)),
+            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(
+                error,
+            )),
         }
     }
 
@@ -195,7 +200,9 @@ impl<'a> OpsTaskReconciler<'a> {
         match self.tasks.patch(&name, &params, &patch).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("record the recovery in the task")(error)),
+            Err(error) => Err(TaskError::api_error("record the recovery in the task")(
+                error,
+            )),
         }
     }
 
@@ -229,10 +236,16 @@ impl<'a> OpsTaskReconciler<'a> {
             Ok(_) => {}
             // The task was changed or deleted meanwhile: the next reconcile observes it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),
-            Err(error) => return Err(TaskError::api_error("publish the status of the task")(error)),
+            Err(error) => {
+                return Err(TaskError::api_error("publish the status of the task")(
+                    error,
+                ));
+            }
         }
         if report.state.is_final() {
-            self.ctx.metrics.record_task_end(kind, report::state_label(report.state));
+            self.ctx
+                .metrics
+                .record_task_end(kind, report::state_label(report.state));
         }
         Ok(true)
     }

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mainstay_coordination::incident::{self, RecoveryCause, Incident, RecoverySource, RecoveryStage};
+use mainstay_coordination::incident::{
+    self, Incident, RecoveryCause, RecoverySource, RecoveryStage,
+};
 use mainstay_coordination::{CoordinationError, Purpose};
 use mainstay_crds::Etcd;
 use mainstay_crds::ops::{OpsTaskResult, RecoverQuorum, TaskState};
@@ -16,7 +18,7 @@ use mainstay_telemetry::ErrorChain;
 
 use super::decide::{TaskReport, report_incident};
 use super::execute::{SafetySnapshot, Sight, failed_outcome, take_safety_snapshot};
-use super::{TaskOutcome, OpsTaskReconciler, retry_later};
+use super::{OpsTaskReconciler, TaskOutcome, retry_later};
 use crate::act::ActError;
 use crate::act::recovery::{acquire_lock, get_coordinator};
 use crate::decide::recovery::{build_requested_incident, build_token};
@@ -69,7 +71,9 @@ pub(super) async fn restore(
         return Ok(failed_outcome("ERR_RESTORE", "No bound PVC to restore to"));
     }
     let set = sight.objects.observation.stateful_set.as_ref();
-    let size = set.map_or(0, |set| set.replicas).max(sight.desired.replicas);
+    let size = set
+        .map_or(0, |set| set.replicas)
+        .max(sight.desired.replicas);
     if size == 0 {
         return Ok(failed_outcome(
             "ERR_ETCD_ASLEEP",
@@ -83,7 +87,11 @@ pub(super) async fn restore(
 }
 
 /// The incident of a requested restore.
-fn build_incident(id: String, (base, size): (Ordinal, u32), target: RestorePoint) -> Result<Incident, String> {
+fn build_incident(
+    id: String,
+    (base, size): (Ordinal, u32),
+    target: RestorePoint,
+) -> Result<Incident, String> {
     let now = Timestamp::now();
     Ok(Incident {
         token: build_token(&id, now),
@@ -100,7 +108,9 @@ fn build_incident(id: String, (base, size): (Ordinal, u32), target: RestorePoint
                 Ok(time) => incident::RecoveryTarget::Time(time),
                 Err(_) => return Err(format!("Invalid toTime {time:?}")),
             },
-            RestorePoint::Full { name, revision } => incident::RecoveryTarget::Full { name, revision },
+            RestorePoint::Full { name, revision } => {
+                incident::RecoveryTarget::Full { name, revision }
+            }
         },
         attempt: 1,
         started: now,
@@ -119,11 +129,13 @@ fn report_safety_snapshot(safety: SafetySnapshot) -> TaskReport {
             (message, Some(name))
         }
         SafetySnapshot::Unchanged => (
-            "Starting restore; current state is already in the last snapshot (no changes since)".to_owned(),
+            "Starting restore; current state is already in the last snapshot (no changes since)"
+                .to_owned(),
             None,
         ),
         SafetySnapshot::NotServing => (
-            "Starting restore without a snapshot of the current state: cluster is not serving".to_owned(),
+            "Starting restore without a snapshot of the current state: cluster is not serving"
+                .to_owned(),
             None,
         ),
     };
@@ -193,7 +205,10 @@ pub(super) async fn recover_quorum(
     open_incident(reconciler, etcd, last.as_ref(), &incident).await
 }
 
-async fn read_recovery_state(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd) -> Result<TaskRecoveryState, TaskError> {
+async fn read_recovery_state(
+    reconciler: &OpsTaskReconciler<'_>,
+    etcd: &Etcd,
+) -> Result<TaskRecoveryState, TaskError> {
     let coordinator = get_coordinator(reconciler.ctx, etcd);
     let found = coordinator.read_incident().await;
     let found = found.map_err(|source| coordination_error("read the incident", source))?;
@@ -202,7 +217,11 @@ async fn read_recovery_state(reconciler: &OpsTaskReconciler<'_>, etcd: &Etcd) ->
     if !reconciler.has_started_recovery() && found.as_ref().is_some_and(is_ours) {
         reconciler.record_recovery_start().await?;
     }
-    Ok(classify_recovery(found, &reconciler.operation_id(), reconciler.has_started_recovery()))
+    Ok(classify_recovery(
+        found,
+        &reconciler.operation_id(),
+        reconciler.has_started_recovery(),
+    ))
 }
 
 /// Classifies the recorded incident from the view of a task. A recovery that was started once is not started again.
@@ -216,7 +235,11 @@ fn classify_recovery(found: Option<Incident>, id: &str, has_started: bool) -> Ta
         _ if has_started => {
             let message = "Outcome unknown: the record of the recovery started by this task is gone; \
                          check the Events and the status of the Etcd";
-            TaskRecoveryState::Finished(TaskReport::error(TaskState::Failed, "ERR_RESTORE", message))
+            TaskRecoveryState::Finished(TaskReport::error(
+                TaskState::Failed,
+                "ERR_RESTORE",
+                message,
+            ))
         }
         Some(incident) if is_stuck(&incident) => TaskRecoveryState::Stuck(incident),
         Some(incident) if incident.is_open() => TaskRecoveryState::InProgress,
@@ -226,7 +249,9 @@ fn classify_recovery(found: Option<Incident>, id: &str, has_started: bool) -> Ta
 
 /// Whether an automatic recovery has failed to restore a volume at least once, for example because the backup has a gap.
 fn is_stuck(incident: &Incident) -> bool {
-    incident.stage == RecoveryStage::Restoring && incident.attempt > 1 && incident.cause != RecoveryCause::Requested
+    incident.stage == RecoveryStage::Restoring
+        && incident.attempt > 1
+        && incident.cause != RecoveryCause::Requested
 }
 
 async fn open_incident(
@@ -278,24 +303,39 @@ mod tests {
     #[test]
     fn a_task_begins_one_recovery_and_not_another() {
         let id = "task-1";
-        assert!(matches!(classify_recovery(None, id, false), TaskRecoveryState::NotStarted(None)));
+        assert!(matches!(
+            classify_recovery(None, id, false),
+            TaskRecoveryState::NotStarted(None)
+        ));
         let others = || Some(incident_at("5f3a", RecoveryStage::Closed));
         assert!(matches!(
             classify_recovery(others(), id, false),
             TaskRecoveryState::NotStarted(Some(_))
         ));
-        for found in [None, others(), Some(incident_at("5f3a", RecoveryStage::Restoring))] {
-            let TaskRecoveryState::Finished(report) = classify_recovery(found.clone(), id, true) else {
+        for found in [
+            None,
+            others(),
+            Some(incident_at("5f3a", RecoveryStage::Restoring)),
+        ] {
+            let TaskRecoveryState::Finished(report) = classify_recovery(found.clone(), id, true)
+            else {
                 panic!("the recovery would be started again: {found:?}")
             };
             assert_eq!(report.state, TaskState::Failed);
         }
         let own = |stage| classify_recovery(Some(incident_at(id, stage)), id, true);
-        assert!(matches!(own(RecoveryStage::Restored), TaskRecoveryState::InProgress));
+        assert!(matches!(
+            own(RecoveryStage::Restored),
+            TaskRecoveryState::InProgress
+        ));
         assert!(
             matches!(own(RecoveryStage::Closed), TaskRecoveryState::Finished(report) if report.state == TaskState::Succeeded)
         );
-        let busy = classify_recovery(Some(incident_at("5f3a", RecoveryStage::Restoring)), id, false);
+        let busy = classify_recovery(
+            Some(incident_at("5f3a", RecoveryStage::Restoring)),
+            id,
+            false,
+        );
         assert!(matches!(busy, TaskRecoveryState::InProgress));
     }
 
@@ -307,14 +347,24 @@ mod tests {
             ..incident_at("5f3a", stage)
         };
         let classified = |incident| classify_recovery(Some(incident), "task-1", false);
-        for cause in [RecoveryCause::MemberLost, RecoveryCause::QuorumLost, RecoveryCause::FormerBackup] {
+        for cause in [
+            RecoveryCause::MemberLost,
+            RecoveryCause::QuorumLost,
+            RecoveryCause::FormerBackup,
+        ] {
             let stuck = classified(failing(RecoveryStage::Restoring, cause));
             assert!(matches!(stuck, TaskRecoveryState::Stuck(_)), "{cause:?}");
             let restored = classified(failing(RecoveryStage::Restored, cause));
-            assert!(matches!(restored, TaskRecoveryState::InProgress), "the data is already restored");
+            assert!(
+                matches!(restored, TaskRecoveryState::InProgress),
+                "the data is already restored"
+            );
         }
         let requested = classified(failing(RecoveryStage::Restoring, RecoveryCause::Requested));
-        assert!(matches!(requested, TaskRecoveryState::InProgress), "requested by another task");
+        assert!(
+            matches!(requested, TaskRecoveryState::InProgress),
+            "requested by another task"
+        );
     }
 
     #[test]
@@ -322,7 +372,9 @@ mod tests {
         let message = |safety| report_safety_snapshot(safety).message;
         assert!(message(SafetySnapshot::NotServing).contains("not serving"));
         assert!(message(SafetySnapshot::Unchanged).contains("no changes since"));
-        let taken = report_safety_snapshot(SafetySnapshot::Taken("Full-1".to_owned())).result.unwrap();
+        let taken = report_safety_snapshot(SafetySnapshot::Taken("Full-1".to_owned()))
+            .result
+            .unwrap();
         assert_eq!(taken.safety_snapshot.as_deref(), Some("Full-1"));
     }
 }

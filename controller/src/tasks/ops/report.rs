@@ -36,7 +36,11 @@ pub(super) fn state_label(state: TaskState) -> &'static str {
 }
 
 /// The status with the report applied.
-pub(super) fn build_status(task: &EtcdOpsTask, report: &TaskReport, run_id: &str) -> EtcdOpsTaskStatus {
+pub(super) fn build_status(
+    task: &EtcdOpsTask,
+    report: &TaskReport,
+    run_id: &str,
+) -> EtcdOpsTaskStatus {
     let before = task.status.clone().unwrap_or_default();
     let now = now();
     let is_new = before.state != Some(report.state);

@@ -10,11 +10,11 @@ use mainstay_crds::Etcd;
 use serde_json::{Value, json};
 
 use super::cluster::ProxiedCluster;
-use super::faults::{list_pod_uids, is_settled};
 use super::fake_kubelet::FakeKubelet;
+use super::fault_injection::{KillRate, run_with_kills};
+use super::faults::{is_settled, list_pod_uids};
 use super::steady_state::assert_settled_idle;
 use super::test_env::TestEnv;
-use super::fault_injection::{KillRate, run_with_kills};
 
 /// A StatefulSet as etcd-druid renders it.
 fn druid_stateful_set(etcd: &Etcd) -> Value {
@@ -126,7 +126,10 @@ pub(super) async fn adopt_three(kill_rate: KillRate) {
             list_pod_uids(&stage).await.len() == 3
         })
         .await;
-    let (old, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 3).await);
+    let (old, set) = (
+        list_pod_uids(&stage).await,
+        stage.wait_for_replicas("main", 3).await,
+    );
 
     let observed = Mutex::new(old.clone());
     let is_adopted = async || {
@@ -145,7 +148,11 @@ pub(super) async fn adopt_three(kill_rate: KillRate) {
     assert_settled_idle(&stage, "main").await;
     let now = stage.wait_for_replicas("main", 3).await;
     assert!(!pod_containers(&now).iter().any(has_druid_env));
-    assert_eq!(observed.lock().unwrap().len(), 6, "a pod was replaced twice");
+    assert_eq!(
+        observed.lock().unwrap().len(),
+        6,
+        "a pod was replaced twice"
+    );
     assert_eq!(proxied.member_names().await.0.len(), 3);
     drop(kubelet);
 }

@@ -41,7 +41,11 @@ async fn an_api_server_that_restarts_in_the_middle_of_changes_delays_them_and_no
     let writes = controller.metrics.total_writes();
     for _ in 0..3 {
         reconcile_later(&stage, &controller).await;
-        assert_eq!(controller.metrics.total_writes(), writes, "it writes while idle");
+        assert_eq!(
+            controller.metrics.total_writes(),
+            writes,
+            "it writes while idle"
+        );
     }
     drop(kubelet);
     controller.stop().await;

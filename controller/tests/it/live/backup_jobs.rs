@@ -17,8 +17,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::recovery::{RESTORED_ADDRESS, ControllerKiller, RestoredServer, job_args, has_member_pods, wait_recovery_over, store_spec};
+use super::fake_kubelet::{FakeKubelet, JobResult};
+use super::recovery::{
+    ControllerKiller, RESTORED_ADDRESS, RestoredServer, has_member_pods, job_args, store_spec,
+    wait_recovery_over,
+};
 use super::test_env::TestEnv;
 
 /// Response of a sidecar that took a snapshot.
@@ -32,10 +35,14 @@ pub(super) async fn start_sidecar() -> (u16, JoinHandle<()>) {
 }
 
 async fn serve(router: Router) -> (u16, JoinHandle<()>) {
-    let listener = TcpListener::bind((RESTORED_ADDRESS, 0)).await.expect("an address");
+    let listener = TcpListener::bind((RESTORED_ADDRESS, 0))
+        .await
+        .expect("an address");
     let port = listener.local_addr().expect("an address").port();
     let serving = tokio::spawn(async move {
-        axum::serve(listener, router).await.expect("the server runs");
+        axum::serve(listener, router)
+            .await
+            .expect("the server runs");
     });
     (port, serving)
 }
@@ -102,7 +109,9 @@ async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
     let kubelet = FakeKubelet::start(&stage);
     let reaper = ControllerKiller::start(&stage);
     create_delta_backlog(&stage).await;
-    let job = stage.wait_for("main-compactor", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-compactor", "there", |_: &Job| true)
+        .await;
     let document = stage
         .wait_for("main-coordination", "there", |_: &ConfigMap| true)
         .await;
@@ -116,7 +125,9 @@ async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
             .insert("main-compactor".to_owned(), JobResult::Succeeded(output));
     });
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
-    let reported = stage.wait_for_condition("main", type_, ConditionStatus::True).await;
+    let reported = stage
+        .wait_for_condition("main", type_, ConditionStatus::True)
+        .await;
     assert!(
         reported.message.contains("Full-00000000-00000120-1"),
         "{}",
@@ -150,7 +161,9 @@ async fn a_compaction_that_fails_says_whose_fault_it_was() {
     });
     create_delta_backlog(&stage).await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
-    let reported = stage.wait_for_condition("main", type_, ConditionStatus::False).await;
+    let reported = stage
+        .wait_for_condition("main", type_, ConditionStatus::False)
+        .await;
     assert_eq!(reported.reason, "ProcessFailure");
     assert!(
         reported.message.contains("Incr-1 is damaged"),
@@ -258,10 +271,16 @@ async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() 
         .await;
     assert_eq!(late.reason, "DeadlineExceeded");
     stage.wait_until_idle(&controller).await;
-    assert_eq!(requested.load(Ordering::Relaxed), 0, "the snapshot waits for the backoff");
+    assert_eq!(
+        requested.load(Ordering::Relaxed),
+        0,
+        "the snapshot waits for the backoff"
+    );
 
     backdate_compaction(&stage, 11).await;
-    let taken = stage.wait_for_condition("main", type_, ConditionStatus::True).await;
+    let taken = stage
+        .wait_for_condition("main", type_, ConditionStatus::True)
+        .await;
     assert_eq!(taken.reason, "FullSnapshotTakenSuccessfully");
     stage.wait_until_idle(&controller).await;
     assert_eq!(requested.load(Ordering::Relaxed), 1, "exactly one request");
@@ -271,7 +290,10 @@ async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() 
         line.starts_with("etcddruid_compaction_full_snapshot_triggered_total")
             && line.contains("succeeded=\"true\"")
     });
-    assert!(counter.is_some_and(|line| line.ends_with(" 1")), "{counter:?}");
+    assert!(
+        counter.is_some_and(|line| line.ends_with(" 1")),
+        "{counter:?}"
+    );
     controller.stop().await;
     serving.abort();
 }
@@ -293,13 +315,16 @@ async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
     let controller = stage.start_controller().await;
     let output = json!({ "verdict": "restored", "revision": 100 });
     kubelet.configure(|behavior| {
-        behavior
-            .job_results
-            .insert("main-restore-drill".to_owned(), JobResult::Succeeded(output));
+        behavior.job_results.insert(
+            "main-restore-drill".to_owned(),
+            JobResult::Succeeded(output),
+        );
     });
     create_drill_cluster(&stage).await;
     let type_ = ConditionType::LastRestoreDrillSucceeded;
-    stage.wait_for_condition("main", type_, ConditionStatus::True).await;
+    stage
+        .wait_for_condition("main", type_, ConditionStatus::True)
+        .await;
     let status = stage.get_etcd("main").await.status.expect("a status");
     let drill = status
         .mainstay
@@ -350,7 +375,11 @@ async fn a_copy_that_is_over_goes_with_its_job_after_its_time_to_live() {
         })
         .await;
     let finished_at = &over.status.unwrap().conditions.unwrap()[0].last_transition_time;
-    let age = || jiff::Timestamp::now().duration_since(finished_at.0).as_secs();
+    let age = || {
+        jiff::Timestamp::now()
+            .duration_since(finished_at.0)
+            .as_secs()
+    };
     let jobs = stage.count_objects::<Job>().await;
     let is_too_late = age() >= i64::from(TTL_SECONDS);
     assert!(jobs == 1 || is_too_late, "the Job is kept for inspection");
@@ -378,7 +407,9 @@ async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with
             .job_results
             .insert("move-worker".to_owned(), JobResult::Succeeded(output));
     });
-    stage.wait_for("move", "reported as copied", is_copied).await;
+    stage
+        .wait_for("move", "reported as copied", is_copied)
+        .await;
     let tasks = stage.api::<EtcdCopyBackupsTask>();
     tasks
         .delete("move", &DeleteParams::default())
@@ -479,7 +510,9 @@ async fn a_restore_to_a_revision_saves_the_present_state_first() {
         3600,
     )
     .await;
-    let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-restore-0", "there", |_: &Job| true)
+        .await;
     assert!(
         job_args(&job).iter().any(|flag| flag == "--to-revision=42"),
         "{:?}",

@@ -8,26 +8,33 @@ use mainstay_crds::Etcd;
 use mainstay_crds::ops::TaskState;
 use serde_json::{Value, json};
 
+use super::backup_jobs::{create_ops_task, wait_for_task};
 use super::cluster::ProxiedCluster;
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::backup_jobs::{wait_for_task, create_ops_task};
+use super::fake_kubelet::{FakeKubelet, JobResult};
 use super::recovery::{
-    RestoredServer, job_args, complete_single_restore, recovery_condition, lose_single_member, lose_two_members, single_member_spec, create_three_members, wait_recovery_over,
-    init_verdict,
+    RestoredServer, complete_single_restore, create_three_members, init_verdict, job_args,
+    lose_single_member, lose_two_members, recovery_condition, single_member_spec,
+    wait_recovery_over,
 };
 use super::test_env::TestEnv;
 
 /// Waits until `RecoveryRequired` has this reason; returns its message.
 async fn wait_for_reason(stage: &TestEnv, reason: &str) -> String {
-    let is_reported = |etcd: &Etcd| recovery_condition(etcd).is_some_and(|one| one.reason == reason);
+    let is_reported =
+        |etcd: &Etcd| recovery_condition(etcd).is_some_and(|one| one.reason == reason);
     let etcd = stage.wait_for("main", reason, is_reported).await;
-    recovery_condition(&etcd).expect("found by the wait").message
+    recovery_condition(&etcd)
+        .expect("found by the wait")
+        .message
 }
 
 /// Number of the current attempt of the recovery.
 async fn read_attempt(stage: &TestEnv) -> u64 {
     let documents = stage.api::<k8s_openapi::api::core::v1::ConfigMap>();
-    let document = documents.get_opt("main-coordination").await.expect("get the document");
+    let document = documents
+        .get_opt("main-coordination")
+        .await
+        .expect("get the document");
     let entries = document.and_then(|map| map.data).unwrap_or_default();
     let incident = entries
         .get("incident")
@@ -50,12 +57,16 @@ async fn a_task_takes_the_place_of_a_recovery_whose_job_is_killed_again_and_agai
         behavior.job_results.insert(job.clone(), killed);
     });
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", single_member_spec(&restored)).await;
+    stage
+        .create_etcd("main", single_member_spec(&restored))
+        .await;
     let message = wait_for_reason(&stage, "RestoreFailed").await;
     let reason = "killed: memory limit exceeded (OOMKilled); progress 43 %, 86 B of 200 B";
     assert!(message.contains(reason), "{message}");
     stage
-        .wait_until("the restore is retried", async || read_attempt(&stage).await > 1)
+        .wait_until("the restore is retried", async || {
+            read_attempt(&stage).await > 1
+        })
         .await;
 
     kubelet.configure(|behavior| {
@@ -70,7 +81,9 @@ async fn a_task_takes_the_place_of_a_recovery_whose_job_is_killed_again_and_agai
     .await;
     let expected = "--to-revision=7".to_owned();
     let is_its = |job: &Job| job_args(job).contains(&expected);
-    stage.wait_for("main-restore-0", "of the task", is_its).await;
+    stage
+        .wait_for("main-restore-0", "of the task", is_its)
+        .await;
     complete_single_restore(&kubelet, restored.restore_message().await);
     wait_for_task(&stage, "back", TaskState::Succeeded).await;
     wait_recovery_over(&stage).await;
@@ -110,7 +123,11 @@ async fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
     assert!(message.contains("main-2 has the newest copy"), "{message}");
     stage.wait_until_idle(&controller).await;
     stage.wait_for_replicas("main", 3).await;
-    assert_eq!(stage.count_objects::<Job>().await, 0, "no volume is written");
+    assert_eq!(
+        stage.count_objects::<Job>().await,
+        0,
+        "no volume is written"
+    );
 
     // The user has saved the data and removes the finalizer.
     proxied.cluster.members[2].kill();
@@ -122,7 +139,9 @@ async fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
     let pods = stage.api::<Pod>();
     let deleted = pods.delete("main-2", &DeleteParams::default()).await;
     deleted.expect("delete a pod");
-    let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-restore-0", "there", |_: &Job| true)
+        .await;
     let flags = job_args(&job);
     assert!(flags.iter().any(|flag| flag == "restore"), "{flags:?}");
     let prefers = |flag: &String| flag.starts_with("--prefer-data-dir");

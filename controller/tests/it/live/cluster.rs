@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::Member;
-use mainstay_testkit::etcd::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, free_url};
+use mainstay_testkit::etcd::{EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer, free_url};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -30,7 +30,9 @@ pub(super) struct ProxiedCluster {
 }
 
 /// Starts three members and waits until their cluster is settled.
-pub(super) async fn start_settled_three(stage: &TestEnv) -> (FakeKubelet, ProxiedCluster, RunningController) {
+pub(super) async fn start_settled_three(
+    stage: &TestEnv,
+) -> (FakeKubelet, ProxiedCluster, RunningController) {
     let kubelet = FakeKubelet::start(stage);
     let proxied = ProxiedCluster::start("main", 3, 3).await;
     proxied.register_pods(&kubelet).await;
@@ -120,7 +122,8 @@ impl ProxiedCluster {
             return;
         };
         let list = self.list_members().await;
-        let is_next = |one: &&Member| one.name().is_empty() && one.peer_urls().contains(&listen_url);
+        let is_next =
+            |one: &&Member| one.name().is_empty() && one.peer_urls().contains(&listen_url);
         let Some(added) = list.members().iter().find(is_next) else {
             return;
         };
@@ -188,10 +191,7 @@ impl ProxiedCluster {
                     return list;
                 }
             }
-            assert!(
-                Instant::now() < deadline,
-                "no member lists the members"
-            );
+            assert!(Instant::now() < deadline, "no member lists the members");
             sleep(Duration::from_millis(100)).await;
         }
     }

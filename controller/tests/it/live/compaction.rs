@@ -8,8 +8,8 @@ use kube::api::{Patch, PatchParams};
 use mainstay_crds::{ConditionStatus, ConditionType};
 use serde_json::{Value, json};
 
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::backup_jobs::{set_lease_revision, backdate_compaction};
+use super::backup_jobs::{backdate_compaction, set_lease_revision};
+use super::fake_kubelet::{FakeKubelet, JobResult};
 use super::recovery::store_spec;
 use super::test_env::TestEnv;
 
@@ -52,7 +52,9 @@ fn set_compaction_result(kubelet: &FakeKubelet, revision: i64) {
     let snapshot = format!("Full-00000000-{revision:08}-1");
     let output = json!({ "verdict": "compacted", "revision": revision, "snapshot": snapshot });
     kubelet.configure(|behavior| {
-        behavior.job_results.insert(COMPACTION_JOB.to_owned(), JobResult::Succeeded(output));
+        behavior
+            .job_results
+            .insert(COMPACTION_JOB.to_owned(), JobResult::Succeeded(output));
     });
 }
 
@@ -66,7 +68,9 @@ async fn wait_for_compaction(stage: &TestEnv, revision: i64) {
         })
         .await;
     stage
-        .wait_until("the Job is deleted", async || stage.count_objects::<Job>().await == 0)
+        .wait_until("the Job is deleted", async || {
+            stage.count_objects::<Job>().await == 0
+        })
         .await;
 }
 
@@ -87,7 +91,11 @@ async fn many_bytes_in_few_deltas_are_folded_once() {
     set_compaction_result(&kubelet, 102);
     store_delta(&stage, 101, (1_023, 100)).await;
     stage.wait_until_idle(&controller).await;
-    assert_eq!(newest_full_revision(&stage).await, "100", "one byte below the threshold");
+    assert_eq!(
+        newest_full_revision(&stage).await,
+        "100",
+        "one byte below the threshold"
+    );
 
     store_delta(&stage, 102, (1_024, 100)).await;
     wait_for_compaction(&stage, 102).await;
@@ -95,7 +103,11 @@ async fn many_bytes_in_few_deltas_are_folded_once() {
     set_compaction_result(&kubelet, 104);
     store_delta(&stage, 103, (2_000, 100)).await;
     stage.wait_until_idle(&controller).await;
-    assert_eq!(newest_full_revision(&stage).await, "102", "most bytes are already compacted");
+    assert_eq!(
+        newest_full_revision(&stage).await,
+        "102",
+        "most bytes are already compacted"
+    );
 
     store_delta(&stage, 104, (1_024, 102)).await;
     wait_for_compaction(&stage, 104).await;
@@ -120,11 +132,17 @@ async fn whatever_has_piled_up_is_folded_when_its_time_comes() {
     store_delta(&stage, 101, (1_024, 100)).await;
     wait_for_compaction(&stage, 101).await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
-    stage.wait_for_condition("main", type_, ConditionStatus::True).await;
+    stage
+        .wait_for_condition("main", type_, ConditionStatus::True)
+        .await;
     set_compaction_result(&kubelet, 102);
     store_delta(&stage, 102, (1, 101)).await;
     stage.wait_until_idle(&controller).await;
-    assert_eq!(newest_full_revision(&stage).await, "101", "the schedule is not due");
+    assert_eq!(
+        newest_full_revision(&stage).await,
+        "101",
+        "the schedule is not due"
+    );
 
     backdate_compaction(&stage, MINUTES_PER_DAY).await;
     wait_for_compaction(&stage, 102).await;

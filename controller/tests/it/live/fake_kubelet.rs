@@ -95,14 +95,19 @@ impl KubeletRounds {
         // The round in progress may have started before the last change, so wait for two.
         for more in [1, 2] {
             self.wake.notify_one();
-            let is_over = |now: &KubeletRound| !now.is_running || now.finished >= before.finished + more;
-            rounds.wait_for(is_over).await.expect("the sender lives in the stage");
+            let is_over =
+                |now: &KubeletRound| !now.is_running || now.finished >= before.finished + more;
+            rounds
+                .wait_for(is_over)
+                .await
+                .expect("the sender lives in the stage");
         }
         self.current.borrow().writes == before.writes
     }
 
     fn set_running(&self, is_running: bool) {
-        self.current.send_modify(|round| round.is_running = is_running);
+        self.current
+            .send_modify(|round| round.is_running = is_running);
     }
 
     fn finish_round(&self, writes: u64) {
@@ -176,7 +181,8 @@ impl KubeletClient {
         for pod in list {
             let name = pod.name_any();
             if let Some(job) = pod.labels().get("job-name") {
-                self.update_job_pod(&pods, &pod, behavior.job_results.get(job)).await;
+                self.update_job_pod(&pods, &pod, behavior.job_results.get(job))
+                    .await;
                 continue;
             }
             let has_started = |uid: &String| {
@@ -187,10 +193,20 @@ impl KubeletClient {
                 continue;
             }
             let status = match behavior.init_verdicts.get(&name) {
-                _ if pod.uid().is_some_and(|uid| behavior.crashing_pods.contains(&uid)) => crashing_status(),
+                _ if pod
+                    .uid()
+                    .is_some_and(|uid| behavior.crashing_pods.contains(&uid)) =>
+                {
+                    crashing_status()
+                }
                 Some(verdict) => init_failed_status(verdict),
                 None if behavior.ignored_pods.contains(&name) => continue,
-                None => ready_status(behavior.pod_addresses.get(&name).map_or(UNUSED_ADDRESS, String::as_str)),
+                None => ready_status(
+                    behavior
+                        .pod_addresses
+                        .get(&name)
+                        .map_or(UNUSED_ADDRESS, String::as_str),
+                ),
             };
             let conditions = |status: &Value| status["conditions"][1]["status"].clone();
             let has = pod
@@ -269,7 +285,9 @@ impl KubeletClient {
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.resources.as_ref()?.requests.clone());
-            let is_lost = pvc.uid().is_some_and(|uid| behavior.lost_pvcs.contains(&uid));
+            let is_lost = pvc
+                .uid()
+                .is_some_and(|uid| behavior.lost_pvcs.contains(&uid));
             let phase = if is_lost { "Lost" } else { "Bound" };
             let is_current = pvc.status.as_ref().is_some_and(|status| {
                 status.capacity == requested && status.phase.as_deref() == Some(phase)
@@ -277,14 +295,13 @@ impl KubeletClient {
             if !is_current {
                 self.record_write();
                 let patch = json!({ "status": { "phase": phase, "capacity": requested } });
-                pvcs
-                    .patch_status(
-                        &pvc.name_any(),
-                        &PatchParams::default(),
-                        &Patch::Merge(&patch),
-                    )
-                    .await
-                    .ok();
+                pvcs.patch_status(
+                    &pvc.name_any(),
+                    &PatchParams::default(),
+                    &Patch::Merge(&patch),
+                )
+                .await
+                .ok();
             }
         }
     }

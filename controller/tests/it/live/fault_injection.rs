@@ -162,9 +162,14 @@ where
         match fault {
             FaultAction::DropRequest => async { Err("test fault: request lost".into()) }.boxed(),
             FaultAction::RespondStatus(code) => async move { Ok(status_response(code)) }.boxed(),
-            FaultAction::RespondBody(body) => async move { Ok(Response::new(AnyBody::from(body))) }.boxed(),
+            FaultAction::RespondBody(body) => {
+                async move { Ok(Response::new(AnyBody::from(body))) }.boxed()
+            }
             FaultAction::Hang => futures::future::pending().boxed(),
-            FaultAction::Forward | FaultAction::DropResponse | FaultAction::Delay(_) | FaultAction::HoldForPermit(_) => {
+            FaultAction::Forward
+            | FaultAction::DropResponse
+            | FaultAction::Delay(_)
+            | FaultAction::HoldForPermit(_) => {
                 // A lazy future: the request is sent when it is polled first.
                 let response = self.inner.call(request);
                 async move {

@@ -18,8 +18,8 @@ use serde_json::json;
 
 use super::cluster::start_settled_three;
 use super::fake_kubelet::FakeKubelet;
+use super::fault_injection::{self, FaultAction, KillRate, is_write, run_with_kills};
 use super::test_env::TestEnv;
-use super::fault_injection::{self, FaultAction, KillRate, run_with_kills, is_write};
 
 /// Number of objects of each kind.
 async fn count_parts(stage: &TestEnv) -> [usize; 7] {
@@ -117,7 +117,10 @@ pub(super) async fn run_full_lifecycle(kill_rate: KillRate) {
     stage
         .patch_etcd("main", json!({ "spec": { "replicas": 0 } }))
         .await;
-    run_with_kills(&stage, "the cluster is hibernated", async || settled(0).await).await;
+    run_with_kills(&stage, "the cluster is hibernated", async || {
+        settled(0).await
+    })
+    .await;
     stage
         .patch_etcd("main", json!({ "spec": { "replicas": 1 } }))
         .await;
@@ -133,7 +136,10 @@ pub(super) async fn run_full_lifecycle(kill_rate: KillRate) {
         .delete("main", &DeleteParams::default())
         .await
         .unwrap();
-    run_with_kills(&stage, "the Etcd is deleted", async || is_etcd_gone(&stage).await).await;
+    run_with_kills(&stage, "the Etcd is deleted", async || {
+        is_etcd_gone(&stage).await
+    })
+    .await;
     assert_eq!(count_parts(&stage).await, [0; 7]);
     assert_eq!(stage.count_objects::<PersistentVolumeClaim>().await, 1);
     drop(kubelet);
@@ -209,7 +215,9 @@ async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
     .await;
     let controller = stage.start_controller_via(client, |_| {});
     for n in 0..CLUSTERS {
-        stage.create_etcd(&cluster_name(n), json!({ "replicas": 1 })).await;
+        stage
+            .create_etcd(&cluster_name(n), json!({ "replicas": 1 }))
+            .await;
     }
     for n in 0..CLUSTERS {
         stage.wait_settled(&cluster_name(n)).await;

@@ -6,8 +6,11 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::recovery::{RestoredServer, job_args, complete_single_restore, lose_single_member, single_member_spec, wait_recovery_over};
+use super::fake_kubelet::{FakeKubelet, JobResult};
+use super::recovery::{
+    RestoredServer, complete_single_restore, job_args, lose_single_member, single_member_spec,
+    wait_recovery_over,
+};
 use super::test_env::TestEnv;
 
 const RESTORE_JOB: &str = "main-restore-0";
@@ -48,20 +51,29 @@ async fn a_volume_that_remembers_a_greater_epoch_is_outranked_and_the_recovery_c
     let restored = RestoredServer::start("main-0").await;
     lose_single_member(&kubelet);
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", single_member_spec(&restored)).await;
+    stage
+        .create_etcd("main", single_member_spec(&restored))
+        .await;
     let refused = restart_recovery(&stage).await;
     let recorded_epoch = job_epoch(&refused) + 1_000_000;
-    let output = json!({ "verdict": "in-use", "reason": "superseded", "overtakenBy": recorded_epoch });
+    let output =
+        json!({ "verdict": "in-use", "reason": "superseded", "overtakenBy": recorded_epoch });
     kubelet.configure(|behavior| {
-        behavior.job_results.insert(RESTORE_JOB.to_owned(), JobResult::Failed(output));
+        behavior
+            .job_results
+            .insert(RESTORE_JOB.to_owned(), JobResult::Failed(output));
     });
     stage
-        .wait_for(COORDINATION_CONFIG_MAP, "above the epoch of the volume", |map| {
-            lock_epoch(map) == Some(recorded_epoch + 1)
-        })
+        .wait_for(
+            COORDINATION_CONFIG_MAP,
+            "above the epoch of the volume",
+            |map| lock_epoch(map) == Some(recorded_epoch + 1),
+        )
         .await;
     kubelet.configure(|behavior| {
-        behavior.job_results.insert(RESTORE_JOB.to_owned(), JobResult::StillRunning);
+        behavior
+            .job_results
+            .insert(RESTORE_JOB.to_owned(), JobResult::StillRunning);
     });
     let is_another = |job: &Job| job.uid() != refused.uid();
     let next = stage.wait_for(RESTORE_JOB, "retried", is_another).await;
@@ -70,7 +82,15 @@ async fn a_volume_that_remembers_a_greater_epoch_is_outranked_and_the_recovery_c
     wait_recovery_over(&stage).await;
     stage.wait_settled("main").await;
     stage.wait_until_idle(&controller).await;
-    let document = stage.api::<ConfigMap>().get(COORDINATION_CONFIG_MAP).await.unwrap();
-    assert_eq!(lock_epoch(&document), Some(recorded_epoch + 1), "the epoch was raised twice");
+    let document = stage
+        .api::<ConfigMap>()
+        .get(COORDINATION_CONFIG_MAP)
+        .await
+        .unwrap();
+    assert_eq!(
+        lock_epoch(&document),
+        Some(recorded_epoch + 1),
+        "the epoch was raised twice"
+    );
     controller.stop().await;
 }

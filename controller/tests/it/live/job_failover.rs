@@ -6,17 +6,20 @@ use mainstay_crds::ops::TaskState;
 use mainstay_crds::{ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
 use serde_json::{Value, json};
 
+use super::backup_jobs::{
+    create_delta_backlog, create_drill_cluster, create_ops_task, wait_for_task,
+};
 use super::cluster::ProxiedCluster;
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::pins::{assert_pinned, set_job_result, has_ended, get_job};
-use super::backup_jobs::{wait_for_task, create_ops_task, create_delta_backlog, create_drill_cluster};
+use super::fake_kubelet::{FakeKubelet, JobResult};
+use super::fault_injection::{KillRate, run_with_kills};
+use super::pins::{assert_pinned, get_job, has_ended, set_job_result};
 use super::recovery::{
-    RestoredServer, complete_quorum_restore, complete_single_restore, is_recovery_over, lose_single_member, lose_two_members, single_member_spec, create_three_members,
+    RestoredServer, complete_quorum_restore, complete_single_restore, create_three_members,
+    is_recovery_over, lose_single_member, lose_two_members, single_member_spec,
 };
 use super::steady_state::assert_nothing_to_write;
-use super::test_env::TestEnv;
 use super::tasks::{create_backed_up_member, wait_for_manual_recovery};
-use super::fault_injection::{KillRate, run_with_kills};
+use super::test_env::TestEnv;
 use super::watch_recorder::WatchRecorder;
 
 const RESTORE_JOB: &str = "main-restore-0";
@@ -37,14 +40,22 @@ async fn run_until_job(stage: &TestEnv, name: &str) {
 }
 
 /// Ends a Job while no controller runs.
-async fn finish_job_unobserved(stage: &TestEnv, kubelet: &FakeKubelet, name: &str, result: JobResult) {
+async fn finish_job_unobserved(
+    stage: &TestEnv,
+    kubelet: &FakeKubelet,
+    name: &str,
+    result: JobResult,
+) {
     set_job_result(kubelet, name, result);
     stage.wait_for(name, "over", has_ended).await;
 }
 
 /// Runs controllers for a few writes each until the recovery is over.
 async fn run_until_recovered(stage: &TestEnv) {
-    let kills = run_with_kills(stage, "the recovery is over", async || is_recovery_over(stage).await).await;
+    let kills = run_with_kills(stage, "the recovery is over", async || {
+        is_recovery_over(stage).await
+    })
+    .await;
     stage.kill_rate.assert_enough_kills(kills, 1);
 }
 
@@ -57,7 +68,9 @@ pub(super) async fn restore_single_member(kill_rate: KillRate) {
     let (stage, kubelet, recorder) = start_env(kill_rate).await;
     let restored = RestoredServer::start("main-0").await;
     lose_single_member(&kubelet);
-    stage.create_etcd("main", single_member_spec(&restored)).await;
+    stage
+        .create_etcd("main", single_member_spec(&restored))
+        .await;
     run_until_job(&stage, RESTORE_JOB).await;
     // The first attempt fails, the second succeeds.
     let output = json!({ "verdict": "store-unavailable", "reason": "store unreachable" });
@@ -73,7 +86,11 @@ pub(super) async fn restore_single_member(kill_rate: KillRate) {
 }
 
 /// Asserts that each of three volumes was written by one Job and one member was added to the new cluster.
-async fn assert_recovered_once(stage: &TestEnv, recorder: &WatchRecorder, restored: &RestoredServer) {
+async fn assert_recovered_once(
+    stage: &TestEnv,
+    recorder: &WatchRecorder,
+    restored: &RestoredServer,
+) {
     let is_joined = async || restored.count_learners().await > 0;
     run_with_kills(stage, "the first other member is a learner", is_joined).await;
     assert_nothing_to_write(stage).await;
@@ -170,7 +187,8 @@ async fn is_outcome_published(stage: &TestEnv, name: &str, type_: &ConditionType
     let etcd = stage.get_etcd("main").await;
     let conditions = etcd.status.and_then(|status| status.conditions);
     let mut conditions = conditions.into_iter().flatten();
-    let is_published = conditions.any(|one| one.type_ == *type_ && one.status == ConditionStatus::True);
+    let is_published =
+        conditions.any(|one| one.type_ == *type_ && one.status == ConditionStatus::True);
     let stays = job
         .as_ref()
         .is_some_and(|job| job.metadata.deletion_timestamp.is_none());
@@ -200,13 +218,28 @@ pub(super) async fn compact_deltas(kill_rate: KillRate) {
     tokio::join!(create_delta_backlog(&stage), launched);
     let output =
         json!({ "verdict": "compacted", "revision": 120, "snapshot": "Full-00000000-00000120-1" });
-    finish_job_unobserved(&stage, &kubelet, COMPACTION_JOB, JobResult::Succeeded(output)).await;
+    finish_job_unobserved(
+        &stage,
+        &kubelet,
+        COMPACTION_JOB,
+        JobResult::Succeeded(output),
+    )
+    .await;
     let type_ = ConditionType::LastSnapshotCompactionSucceeded;
     let is_published = async || is_outcome_published(&stage, COMPACTION_JOB, &type_).await;
-    run_with_kills(&stage, "the outcome is published, and the Job is deleted", is_published).await;
+    run_with_kills(
+        &stage,
+        "the outcome is published, and the Job is deleted",
+        is_published,
+    )
+    .await;
     let lease = stage.api::<Lease>().get("main-full-snap").await.unwrap();
     let holder = lease.spec.and_then(|spec| spec.holder_identity);
-    assert_eq!(holder.as_deref(), Some("120"), "the Lease has the new snapshot");
+    assert_eq!(
+        holder.as_deref(),
+        Some("120"),
+        "the Lease has the new snapshot"
+    );
     assert_nothing_to_write(&stage).await;
     assert_eq!(recorder.count_jobs(COMPACTION_JOB), 1);
 }
@@ -226,12 +259,19 @@ pub(super) async fn run_restore_drill(kill_rate: KillRate) {
     let launched = run_until_pinned_job(&stage, DRILL_JOB, "pin.restore-drill");
     tokio::join!(create_drill_cluster(&stage), launched);
     // No further drill, so that everything that follows belongs to this one.
-    stage.patch_etcd("main", drill_schedule_patch("0 0 29 2 *")).await;
+    stage
+        .patch_etcd("main", drill_schedule_patch("0 0 29 2 *"))
+        .await;
     let output = json!({ "verdict": "restored", "revision": 100 });
     finish_job_unobserved(&stage, &kubelet, DRILL_JOB, JobResult::Succeeded(output)).await;
     let type_ = ConditionType::LastRestoreDrillSucceeded;
     let is_published = async || is_outcome_published(&stage, DRILL_JOB, &type_).await;
-    run_with_kills(&stage, "the outcome is published, and the Job is deleted", is_published).await;
+    run_with_kills(
+        &stage,
+        "the outcome is published, and the Job is deleted",
+        is_published,
+    )
+    .await;
     let is_it = |etcd: &Etcd| {
         let status = etcd.status.as_ref()?.mainstay.as_ref()?;
         let drill = status.restore_drill.as_ref()?;

@@ -10,8 +10,8 @@ use mainstay_controller::config::OperatorConfiguration;
 use mainstay_crds::Etcd;
 use serde_json::{Value, json};
 
-use super::test_env::{RunningController, TestEnv};
 use super::fault_injection::{self, FaultAction, is_write};
+use super::test_env::{RunningController, TestEnv};
 
 const LEASE_NAME: &str = "druid-leader-election";
 
@@ -33,7 +33,11 @@ async fn one_acts_and_the_other_takes_over_when_it_is_killed() {
     let second = stage.start_controller_with(enable_election).await;
     stage.create_etcd("two", json!({ "replicas": 1 })).await;
     stage.wait_for_replicas("two", 1).await;
-    assert_eq!(second.metrics.total_writes(), 0, "the second controller wrote, too");
+    assert_eq!(
+        second.metrics.total_writes(),
+        0,
+        "the second controller wrote, too"
+    );
 
     first.kill();
     stage.create_etcd("three", json!({ "replicas": 1 })).await;
@@ -159,7 +163,9 @@ pub(super) async fn contend_for_lease(leaders: usize) {
         }
         let before = led.last().copied();
         stage
-            .wait_until("another controller writes", async || writers.last_writer() != before)
+            .wait_until("another controller writes", async || {
+                writers.last_writer() != before
+            })
             .await;
         let leader = writers.last_writer().unwrap();
         led.push(leader);
@@ -190,5 +196,9 @@ pub(super) async fn contend_for_lease(leaders: usize) {
     turns.dedup_by_key(|(number, _)| *number);
     // Two leaders at once would alternate in the log.
     let each: BTreeSet<usize> = turns.iter().map(|(number, _)| *number).collect();
-    assert_eq!(turns.len(), each.len(), "two controllers wrote alternately: {turns:?}");
+    assert_eq!(
+        turns.len(),
+        each.len(),
+        "two controllers wrote alternately: {turns:?}"
+    );
 }

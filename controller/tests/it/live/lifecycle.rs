@@ -113,7 +113,10 @@ async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes
     stage
         .wait_for("main", "reported to keep manual changes", |etcd: &Etcd| {
             let last = etcd.status.as_ref().unwrap().last_operation.as_ref();
-            last.is_some_and(|last| last.description.contains("manual changes to its objects are kept"))
+            last.is_some_and(|last| {
+                last.description
+                    .contains("manual changes to its objects are kept")
+            })
         })
         .await;
 

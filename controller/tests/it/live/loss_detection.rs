@@ -6,9 +6,12 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 
 use super::fake_kubelet::FakeKubelet;
-use super::recovery::{RESTORED_ADDRESS, RestoredServer, complete_single_restore, single_member_spec, wait_recovery_over, init_verdict};
-use super::test_env::TestEnv;
 use super::fault_injection::{KillRate, run_with_kills};
+use super::recovery::{
+    RESTORED_ADDRESS, RestoredServer, complete_single_restore, init_verdict, single_member_spec,
+    wait_recovery_over,
+};
+use super::test_env::TestEnv;
 use super::watch_recorder::WatchRecorder;
 
 /// The Job that restores the only member.
@@ -23,7 +26,9 @@ async fn create_settled_member(stage: &TestEnv, kubelet: &FakeKubelet) -> Restor
             .insert("main-0".to_owned(), RESTORED_ADDRESS.to_owned());
     });
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", single_member_spec(&restored)).await;
+    stage
+        .create_etcd("main", single_member_spec(&restored))
+        .await;
     stage.wait_settled("main").await;
     controller.stop().await;
     restored
@@ -53,7 +58,9 @@ async fn wait_restored_once(
     (recorder, restored): (&WatchRecorder, &RestoredServer),
 ) {
     stage
-        .wait_until("the Job exists", async || recorder.count_jobs(RESTORE_JOB) == 1)
+        .wait_until("the Job exists", async || {
+            recorder.count_jobs(RESTORE_JOB) == 1
+        })
         .await;
     complete_single_restore(kubelet, restored.restore_message().await);
     wait_recovery_over(stage).await;
@@ -83,12 +90,20 @@ pub(super) async fn replace_lost_pvc(kill_rate: KillRate) {
     let is_replaced = async || find_pvc_uid(&stage).await.is_some_and(|uid| uid != gone);
     run_with_kills(&stage, "the PVC is replaced", is_replaced).await;
     let new = find_pvc_uid(&stage).await;
-    assert_eq!(recorder.count_jobs(RESTORE_JOB), 0, "no restore before init has checked the volume");
+    assert_eq!(
+        recorder.count_jobs(RESTORE_JOB),
+        0,
+        "no restore before init has checked the volume"
+    );
 
     set_init_verdict(&kubelet, "dataMissing");
     let controller = stage.start_controller().await;
     wait_restored_once(&stage, &kubelet, (&recorder, &restored)).await;
-    assert_eq!(find_pvc_uid(&stage).await, new, "the PVC was replaced twice");
+    assert_eq!(
+        find_pvc_uid(&stage).await,
+        new,
+        "the PVC was replaced twice"
+    );
     controller.stop().await;
 }
 
@@ -135,7 +150,11 @@ async fn etcd_that_ends_again_and_again_gets_another_pod_whose_verdict_decides()
     stage.wait_until_idle(&controller).await;
     let young = stage.api::<Pod>().get("main-0").await.expect("a pod");
     assert_eq!(young.uid(), pod.uid(), "a young pod may still recover");
-    assert_eq!(recorder.count_jobs(RESTORE_JOB), 0, "a crash does not prove a loss");
+    assert_eq!(
+        recorder.count_jobs(RESTORE_JOB),
+        0,
+        "a crash does not prove a loss"
+    );
 
     backdate_pod(&stage, &young, SignedDuration::from_mins(11)).await;
     wait_restored_once(&stage, &kubelet, (&recorder, &restored)).await;

@@ -38,7 +38,11 @@ async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
         let (voters, learners) = proxied.member_names().await;
         assert_eq!(voters, ["main-0", "main-1", "main-2"]);
         assert!(learners.is_empty(), "{learners:?}");
-        assert_eq!(stage.count_objects::<Job>().await, 0, "no restore was started");
+        assert_eq!(
+            stage.count_objects::<Job>().await,
+            0,
+            "no restore was started"
+        );
     }
     controller.stop().await;
 }

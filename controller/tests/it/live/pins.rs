@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::backup_jobs::{create_copy_task, wait_for_task, is_copied, create_ops_task};
+use super::backup_jobs::{create_copy_task, create_ops_task, is_copied, wait_for_task};
+use super::fake_kubelet::{FakeKubelet, JobResult};
+use super::fault_injection::{self, FaultAction, KillRate, is_write, run_with_kills};
 use super::recovery::store_spec;
 use super::test_env::TestEnv;
-use super::fault_injection::{self, FaultAction, KillRate, run_with_kills, is_write};
 
 /// Creates a cluster with a backup and waits until it is idle.
 async fn create_backed_up_cluster(stage: &TestEnv) {
@@ -117,7 +117,9 @@ pub(super) async fn copy_with_pin(kill_rate: KillRate) {
         .expect("delete a task");
     run_with_kills(&stage, "the Job is terminating", async || {
         assert_pinned(&stage, "move-worker", PIN).await;
-        let found = get_job(&stage, "move-worker").await.expect("the finalizer keeps the Job");
+        let found = get_job(&stage, "move-worker")
+            .await
+            .expect("the finalizer keeps the Job");
         found.metadata.deletion_timestamp.is_some()
     })
     .await;
@@ -174,7 +176,10 @@ async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
             "{name}: no fault was injected, the test proves nothing"
         );
         assert!(is_pinned(&stage, &pin).await, "{name}");
-        assert!(get_job(&stage, &worker).await.is_none(), "{name}: the Job was created before the check");
+        assert!(
+            get_job(&stage, &worker).await.is_none(),
+            "{name}: the Job was created before the check"
+        );
         JOB_PERMITS.add_permits(1);
         stage.wait_for(&worker, "there", |_: &Job| true).await;
         assert!(is_pinned(&stage, &pin).await, "{name}");
@@ -236,7 +241,11 @@ pub(super) async fn verify_with_pin(kill_rate: KillRate) {
         get_job(&stage, "main-verify").await.is_some()
     })
     .await;
-    set_job_result(&kubelet, "main-verify", JobResult::Succeeded(verification_result(99)));
+    set_job_result(
+        &kubelet,
+        "main-verify",
+        JobResult::Succeeded(verification_result(99)),
+    );
     stage.wait_for("main-verify", "over", has_ended).await;
     let reported = async || is_task_finished(&stage, "first").await;
     run_with_kills(&stage, "the outcome is published", reported).await;
@@ -270,7 +279,11 @@ async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_befor
     create_verify_task(&stage, "first").await;
     let left = stage.wait_for("main-verify", "there", |_: &Job| true).await;
     *is_over.lock().unwrap() = 1;
-    set_job_result(&kubelet, "main-verify", JobResult::Succeeded(verification_result(99)));
+    set_job_result(
+        &kubelet,
+        "main-verify",
+        JobResult::Succeeded(verification_result(99)),
+    );
     let is_requested = timeout(Duration::from_mins(3), deletes.notified()).await;
     is_requested.expect("the deletion of the Job is requested");
     assert_eq!(*is_over.lock().unwrap(), 2, "nothing was lost");
@@ -285,7 +298,11 @@ async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_befor
     create_verify_task(&stage, "second").await;
     let is_new = |job: &Job| job.uid() != left.uid();
     stage.wait_for("main-verify", "a new Job", is_new).await;
-    set_job_result(&kubelet, "main-verify", JobResult::Succeeded(verification_result(100)));
+    set_job_result(
+        &kubelet,
+        "main-verify",
+        JobResult::Succeeded(verification_result(100)),
+    );
     let second = wait_for_task(&stage, "second", TaskState::Succeeded).await;
     assert_eq!(task_revision(&second), Some(100));
     stage

@@ -14,10 +14,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::cluster::ProxiedCluster;
-use super::faults::{list_pod_uids, is_settled};
-use super::fake_kubelet::FakeKubelet;
 use super::backup_jobs::SNAPSHOT_RESPONSE;
+use super::cluster::ProxiedCluster;
+use super::fake_kubelet::FakeKubelet;
+use super::faults::{is_settled, list_pod_uids};
 use super::recovery::store_spec;
 use super::test_env::{RunningController, TestEnv};
 
@@ -52,7 +52,10 @@ impl FakeSidecars {
         let (recorded, stage) = (Arc::clone(&taken), Arc::clone(stage));
         let respond = || async move {
             let responds = |behavior: &SidecarBehavior| *behavior != SidecarBehavior::Blocks;
-            let behavior = *receiver.wait_for(responds).await.expect("the test still runs");
+            let behavior = *receiver
+                .wait_for(responds)
+                .await
+                .expect("the test still runs");
             if behavior == SidecarBehavior::Fails {
                 return (StatusCode::INTERNAL_SERVER_ERROR, "the store is full");
             }
@@ -64,7 +67,9 @@ impl FakeSidecars {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("an address");
         let port = listener.local_addr().expect("an address").port();
         let serving = tokio::spawn(async move {
-            axum::serve(listener, router).await.expect("the server runs");
+            axum::serve(listener, router)
+                .await
+                .expect("the server runs");
         });
         Self {
             port,
@@ -259,7 +264,10 @@ async fn an_older_etcd_is_refused_with_the_reason_and_changes_nothing() {
     stage.create_etcd("main", proxied.spec(1)).await;
     stage.wait_settled("main").await;
     stage.wait_until_idle(&controller).await;
-    let (old, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 1).await);
+    let (old, set) = (
+        list_pod_uids(&stage).await,
+        stage.wait_for_replicas("main", 1).await,
+    );
 
     stage.patch_etcd("main", image_patch("v3.4.34")).await;
     let text = "downgrades to an older minor version are not supported";

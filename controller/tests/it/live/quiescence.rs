@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::test_env::{WAIT_TIMEOUT, POLL_INTERVAL, RunningController, TestEnv};
+use super::test_env::{POLL_INTERVAL, RunningController, TestEnv, WAIT_TIMEOUT};
 
 /// Makes every annotation value unique, so that every patch is a change.
 static TOUCH_COUNTER: AtomicU64 = AtomicU64::new(0);
@@ -72,7 +72,10 @@ impl TestEnv {
         let (api, kind) = (self.api::<K>(), kind_name::<K>());
         let resources = api.list_metadata(&ListParams::default()).await;
         for resource in resources.expect("a list") {
-            let (name, touch) = (resource.name_any(), TOUCH_COUNTER.fetch_add(1, Ordering::Relaxed));
+            let (name, touch) = (
+                resource.name_any(),
+                TOUCH_COUNTER.fetch_add(1, Ordering::Relaxed),
+            );
             let touch = json!({ "metadata": { "annotations": { "touch": touch.to_string() } } });
             let (params, patch) = (PatchParams::default(), Patch::Merge(&touch));
             let Ok(touched) = api.patch_metadata(&name, &params, &patch).await else {
@@ -95,7 +98,10 @@ impl TestEnv {
     }
 
     /// All objects, once the controller has observed their current versions and no other controller has work left on them.
-    async fn check_synced(&self, controller: &RunningController) -> Result<BTreeSet<ObjectVersion>, String> {
+    async fn check_synced(
+        &self,
+        controller: &RunningController,
+    ) -> Result<BTreeSet<ObjectVersion>, String> {
         if !self.rounds.is_next_round_quiet().await {
             return Err("the kubelet is busy".to_owned());
         }

@@ -7,8 +7,8 @@ use mainstay_controller::http;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::test_env::{RunningController, TestEnv};
 use super::fault_injection::{self, FaultAction};
+use super::test_env::{RunningController, TestEnv};
 
 /// The HTTP endpoints of a controller. Dropping it stops the server.
 struct Endpoints {

@@ -13,16 +13,16 @@ use mainstay_controller::metrics::ControllerMetrics;
 use mainstay_crds::etcd::RecoveryPhase;
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd};
 use mainstay_ids::ClusterId;
-use mainstay_testkit::etcd::{EtcdServer as Server, EtcdOptions, EtcdRelease, free_url};
+use mainstay_testkit::etcd::{EtcdOptions, EtcdRelease, EtcdServer as Server, free_url};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::cluster::ProxiedCluster;
 use super::events::wait_for_event;
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::test_env::TestEnv;
+use super::fake_kubelet::{FakeKubelet, JobResult};
 use super::fault_injection::{self, FaultAction, is_write};
+use super::test_env::TestEnv;
 
 /// Address of the restored member.
 pub(super) const RESTORED_ADDRESS: &str = "127.0.0.50";
@@ -61,7 +61,11 @@ impl RestoredServer {
             .and_then(|port| port.parse().ok())
             .expect("a port");
         let wire = start_proxy(&server, port).await;
-        Self { server, port, proxy: wire }
+        Self {
+            server,
+            port,
+            proxy: wire,
+        }
     }
 
     pub(super) async fn start_on_port(name: &str, port: u16) -> Self {
@@ -71,7 +75,11 @@ impl RestoredServer {
         )
         .await;
         let wire = start_proxy(&server, port).await;
-        Self { server, port, proxy: wire }
+        Self {
+            server,
+            port,
+            proxy: wire,
+        }
     }
 
     /// Number of its learners.
@@ -136,7 +144,8 @@ impl ControllerKiller {
                     FaultAction::Forward
                 });
                 let controller = stage.start_controller_via(client.await, |_| {});
-                while writes.load(Ordering::Relaxed) <= round % 4 && count_reconciles(&controller.metrics) < 3
+                while writes.load(Ordering::Relaxed) <= round % 4
+                    && count_reconciles(&controller.metrics) < 3
                 {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -177,9 +186,7 @@ pub(super) async fn is_recovery_over(stage: &TestEnv) -> bool {
     let is_reported = recovery_phase(&etcd) == Some(RecoveryPhase::Succeeded)
         && recovery_condition(&etcd).is_some_and(|one| one.status == ConditionStatus::False);
     let document = stage.api::<ConfigMap>().get_opt("main-coordination").await;
-    let entries = document
-        .expect("get the document")
-        .and_then(|map| map.data);
+    let entries = document.expect("get the document").and_then(|map| map.data);
     let lock = entries.as_ref().and_then(|entries| entries.get("lock"));
     let is_released = lock.is_some_and(|lock| lock.contains("released"));
     is_reported && is_released && stage.count_objects::<Job>().await == 0
@@ -235,8 +242,12 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
     let restored = RestoredServer::start("main-0").await;
     lose_single_member(&kubelet);
     let reaper = ControllerKiller::start(&stage);
-    stage.create_etcd("main", single_member_spec(&restored)).await;
-    let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
+    stage
+        .create_etcd("main", single_member_spec(&restored))
+        .await;
+    let job = stage
+        .wait_for("main-restore-0", "there", |_: &Job| true)
+        .await;
     assert!(!has_member_pods(&stage).await, "a pod may use the volume");
     stage.wait_for_replicas("main", 0).await;
     let flags = job_args(&job);
@@ -282,10 +293,17 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
             recovery_phase(etcd) == Some(RecoveryPhase::AwaitingApproval)
         })
         .await;
-    assert_eq!(recovery_condition(&waiting).unwrap().reason, "ApprovalRequired");
+    assert_eq!(
+        recovery_condition(&waiting).unwrap().reason,
+        "ApprovalRequired"
+    );
     wait_for_event(&stage, "Warning", "RecoveryRequired is True").await;
     stage.wait_for_replicas("main", 3).await;
-    assert_eq!(stage.count_objects::<Job>().await, 0, "nothing is restored without approval");
+    assert_eq!(
+        stage.count_objects::<Job>().await,
+        0,
+        "nothing is restored without approval"
+    );
     controller.stop().await;
     let reaper = ControllerKiller::start(&stage);
     let status = waiting.status.unwrap().mainstay.unwrap().recovery.unwrap();
@@ -296,7 +314,9 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
             json!({ "metadata": { "annotations": { annotation: status.id } } }),
         )
         .await;
-    let job = stage.wait_for("main-restore-2", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-restore-2", "there", |_: &Job| true)
+        .await;
     let flags = job_args(&job);
     assert!(
         flags
@@ -320,7 +340,11 @@ async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
 }
 
 /// Creates a cluster of three with a backup and this recovery mode and waits until it is settled. Returns its client port.
-pub(super) async fn create_three_members(stage: &TestEnv, proxied: &ProxiedCluster, mode: &str) -> u16 {
+pub(super) async fn create_three_members(
+    stage: &TestEnv,
+    proxied: &ProxiedCluster,
+    mode: &str,
+) -> u16 {
     let mut spec = proxied.spec(3);
     spec["backup"] = json!({ "store": store_spec() });
     spec["mainstay"] = json!({ "recovery": { "mode": mode } });
@@ -348,7 +372,9 @@ pub(super) fn complete_quorum_restore(kubelet: &FakeKubelet, output: Value) {
         let aside = || JobResult::Succeeded(json!({ "verdict": "ready" }));
         let ends = [JobResult::Succeeded(output), aside(), aside()];
         for (ordinal, ends) in [2, 0, 1].into_iter().zip(ends) {
-            behavior.job_results.insert(format!("main-restore-{ordinal}"), ends);
+            behavior
+                .job_results
+                .insert(format!("main-restore-{ordinal}"), ends);
         }
         behavior.pod_addresses.clear();
         behavior

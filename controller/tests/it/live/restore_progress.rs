@@ -8,10 +8,12 @@ use mainstay_crds::Etcd;
 use mainstay_crds::etcd::{RecoveryPhase, RecoveryStatus};
 use serde_json::json;
 
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::recovery::{RESTORED_ADDRESS, RestoredServer, wait_recovery_over, store_spec, init_verdict};
-use super::test_env::{RunningController, TestEnv};
+use super::fake_kubelet::{FakeKubelet, JobResult};
 use super::fault_injection::{self, FaultAction};
+use super::recovery::{
+    RESTORED_ADDRESS, RestoredServer, init_verdict, store_spec, wait_recovery_over,
+};
+use super::test_env::{RunningController, TestEnv};
 
 /// Log of a restore at two times.
 const EARLY_LOG: &str = concat!(
@@ -62,7 +64,11 @@ impl FakeLog {
 }
 
 /// Starts a restore whose Job runs, and the controller that watches it.
-async fn start_restore(stage: &TestEnv, kubelet: &FakeKubelet, log: &Arc<FakeLog>) -> (RestoredServer, RunningController) {
+async fn start_restore(
+    stage: &TestEnv,
+    kubelet: &FakeKubelet,
+    log: &Arc<FakeLog>,
+) -> (RestoredServer, RunningController) {
     let restored = RestoredServer::start("main-0").await;
     let lost = init_verdict("main-0", "restoreRequired", "backupExists");
     kubelet.configure(|behavior| {
@@ -79,16 +85,24 @@ async fn start_restore(stage: &TestEnv, kubelet: &FakeKubelet, log: &Arc<FakeLog
     let controller = stage.start_controller_via(client, |_| {});
     let spec = json!({ "replicas": 1, "etcd": { "clientPort": restored.port }, "backup": { "store": store_spec() } });
     stage.create_etcd("main", spec).await;
-    stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
+    stage
+        .wait_for("main-restore-0", "there", |_: &Job| true)
+        .await;
     assert_eq!(log.reads(), 0, "no log before the pod runs");
     kubelet.configure(|behavior| {
-        behavior.job_results.insert("main-restore-0".to_owned(), JobResult::StillRunning);
+        behavior
+            .job_results
+            .insert("main-restore-0".to_owned(), JobResult::StillRunning);
     });
     (restored, controller)
 }
 
 /// Lets the Job succeed and waits until the cluster is settled.
-async fn complete_restore(stage: &TestEnv, kubelet: &FakeKubelet, restored: &RestoredServer) -> RecoveryStatus {
+async fn complete_restore(
+    stage: &TestEnv,
+    kubelet: &FakeKubelet,
+    restored: &RestoredServer,
+) -> RecoveryStatus {
     let output = restored.restore_message().await;
     kubelet.configure(|behavior| {
         behavior
@@ -109,7 +123,9 @@ fn recovery_status(etcd: &Etcd) -> Option<RecoveryStatus> {
 
 async fn wait_for_percent(stage: &TestEnv, percent: i32) -> Etcd {
     let what = format!("at {percent} %");
-    let is = |etcd: &Etcd| recovery_status(etcd).is_some_and(|reported| reported.percent == Some(percent));
+    let is = |etcd: &Etcd| {
+        recovery_status(etcd).is_some_and(|reported| reported.percent == Some(percent))
+    };
     stage.wait_for("main", &what, is).await
 }
 
@@ -163,7 +179,10 @@ async fn a_log_that_nobody_can_read_stops_no_restore() {
     stage.wait_until_idle(&controller).await;
     let silent = stage.get_etcd("main").await;
     let reported = recovery_status(&silent).expect("a recovery");
-    assert_eq!((reported.phase, reported.percent), (RecoveryPhase::Restoring, None));
+    assert_eq!(
+        (reported.phase, reported.percent),
+        (RecoveryPhase::Restoring, None)
+    );
     assert_eq!(silent.status.unwrap().last_errors, None);
     let reported = complete_restore(&stage, &kubelet, &restored).await;
     assert_eq!(reported.phase, RecoveryPhase::Succeeded);

@@ -33,7 +33,8 @@ async fn list_pod_uids(stage: &TestEnv, size: usize) -> BTreeMap<usize, String> 
 fn has_versions(etcd: &Etcd) -> bool {
     let status = etcd.status.as_ref();
     let members = status.and_then(|status| status.members.as_ref());
-    let is_published = |one: &EtcdMemberStatus| one.version.is_some() && one.db_size_bytes.is_some();
+    let is_published =
+        |one: &EtcdMemberStatus| one.version.is_some() && one.db_size_bytes.is_some();
     members.is_some_and(|all| all.len() == 3 && all.iter().all(is_published))
 }
 
@@ -83,7 +84,11 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
         assert!(changed.len() <= 1, "{changed:?} were replaced at once");
         if let Some(ordinal) = changed.first().copied().filter(|n| now.contains_key(n)) {
             let leads = proxied.cluster.find_leader().await;
-            assert_ne!(leads, Some(ordinal), "it was replaced while it was the leader");
+            assert_ne!(
+                leads,
+                Some(ordinal),
+                "it was replaced while it was the leader"
+            );
             if order.len() < 2 {
                 assert_ne!(ordinal, led, "after {order:?}: the leader is replaced last");
             }
@@ -150,7 +155,9 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
         "data": { "state": "missing" }, "cluster": { "state": "unreachable" }, "backup": { "state": "unconfigured" },
     } });
     kubelet.configure(|behavior| {
-        behavior.init_verdicts.insert(format!("main-{lost}"), verdict);
+        behavior
+            .init_verdicts
+            .insert(format!("main-{lost}"), verdict);
     });
     stage
         .wait_until("the member is a learner that has not started", async || {
@@ -158,7 +165,13 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
             voters.len() == 2 && learners == [""]
         })
         .await;
-    assert!(!proxied.member_names().await.0.contains(&format!("main-{lost}")));
+    assert!(
+        !proxied
+            .member_names()
+            .await
+            .0
+            .contains(&format!("main-{lost}"))
+    );
     drop(kubelet);
     controller.stop().await;
 }
@@ -195,7 +208,9 @@ async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
             .and_then(|status| status.last_operation.as_ref());
         last.is_some_and(|last| last.description == "Waiting for learner main-1 to catch up")
     };
-    stage.wait_for("main", "waiting for the learner", waits).await;
+    stage
+        .wait_for("main", "waiting for the learner", waits)
+        .await;
     drop(kubelet);
     controller.stop().await;
 }

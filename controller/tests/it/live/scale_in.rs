@@ -23,8 +23,7 @@ async fn a_removal_that_costs_the_quorum_is_refused_with_its_reason_until_it_is_
     proxied.register_pods(&kubelet).await;
     let fewer = json!({ "spec": { "replicas": 1 } });
     stage.patch_etcd("main", fewer).await;
-    let reason =
-        "Blocked: removing main-2 would lose quorum, 1 of 2 remaining members healthy";
+    let reason = "Blocked: removing main-2 would lose quorum, 1 of 2 remaining members healthy";
     let is_refused = |etcd: &Etcd| last_operation_description(etcd).contains(reason);
     stage.wait_for("main", "refused", is_refused).await;
     stage.wait_until_idle(&controller).await;

@@ -9,11 +9,11 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use super::cluster::ProxiedCluster;
-use super::faults::is_settled;
 use super::fake_kubelet::FakeKubelet;
+use super::fault_injection::{KillRate, run_with_kills};
+use super::faults::is_settled;
 use super::steady_state::assert_settled_idle;
 use super::test_env::TestEnv;
-use super::fault_injection::{KillRate, run_with_kills};
 
 /// Starts the server of every added member, until dropped.
 struct MemberStarter(JoinHandle<()>);
@@ -81,7 +81,8 @@ pub(super) async fn scale_out_to_three(kill_rate: KillRate) {
     let more = json!({ "spec": { "replicas": 3 } });
     stage.patch_etcd("main", more).await;
     let all = ["main-0", "main-1", "main-2"];
-    let is_whole = async || check_voters(&stage, &proxied).await == all && is_settled(&stage, 3).await;
+    let is_whole =
+        async || check_voters(&stage, &proxied).await == all && is_settled(&stage, 3).await;
     let kills = run_with_kills(&stage, "all members vote", is_whole).await;
     kill_rate.assert_enough_kills(kills, 5);
     assert_settled_idle(&stage, "main").await;

@@ -1,7 +1,10 @@
 //! `make soak`: the tests that `make test` runs with a few kills, here with a kill after every few writes.
 
 use super::fault_injection::KillRate::High;
-use super::{adoption, job_failover, faults, scale_out, leader_election, pins, loss_detection, volume_expansion};
+use super::{
+    adoption, faults, job_failover, leader_election, loss_detection, pins, scale_out,
+    volume_expansion,
+};
 
 #[tokio::test]
 async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {

@@ -29,10 +29,17 @@ async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either()
         stage.wait_settled(name).await;
     }
     stage.wait_until_idle(&controller).await;
-    let before = (controller.metrics.total_writes(), list_versions(&stage).await);
+    let before = (
+        controller.metrics.total_writes(),
+        list_versions(&stage).await,
+    );
     for _ in 0..3 {
         reconcile_later(&stage, &controller).await;
-        assert_eq!(controller.metrics.total_writes(), before.0, "a request was sent");
+        assert_eq!(
+            controller.metrics.total_writes(),
+            before.0,
+            "a request was sent"
+        );
     }
     assert_eq!(
         list_versions(&stage).await,
@@ -133,6 +140,8 @@ async fn an_unreadable_resource_stops_nobody_else() {
             .and_then(|status| status.last_errors.as_ref());
         errors.is_some_and(|errors| errors[0].description.contains("deltaSnapshotPeriod"))
     };
-    stage.wait_for("odd", "reported as invalid", is_reported).await;
+    stage
+        .wait_for("odd", "reported as invalid", is_reported)
+        .await;
     controller.stop().await;
 }

@@ -13,12 +13,13 @@ use mainstay_crds::ops::TaskState;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
+use super::backup_jobs::{create_ops_task, last_error_code, start_sidecar, wait_for_task};
 use super::cluster::ProxiedCluster;
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::backup_jobs::{last_error_code, wait_for_task, create_ops_task, start_sidecar};
+use super::fake_kubelet::{FakeKubelet, JobResult};
 use super::recovery::{
-    RESTORED_ADDRESS, RestoredServer, job_args, complete_quorum_restore, recovery_condition, lose_single_member, lose_two_members, has_member_pods, create_three_members,
-    wait_recovery_over, store_spec,
+    RESTORED_ADDRESS, RestoredServer, complete_quorum_restore, create_three_members,
+    has_member_pods, job_args, lose_single_member, lose_two_members, recovery_condition,
+    store_spec, wait_recovery_over,
 };
 use super::test_env::TestEnv;
 
@@ -73,7 +74,10 @@ async fn members_are_defragmented_and_led_as_asked() {
 }
 
 /// Creates a cluster of one with a store, a sidecar and a member that serves.
-pub(super) async fn create_backed_up_member(stage: &TestEnv, kubelet: &FakeKubelet) -> (RestoredServer, JoinHandle<()>) {
+pub(super) async fn create_backed_up_member(
+    stage: &TestEnv,
+    kubelet: &FakeKubelet,
+) -> (RestoredServer, JoinHandle<()>) {
     let restored = RestoredServer::start("main-0").await;
     let (port, serving) = start_sidecar().await;
     kubelet.configure(|behavior| {
@@ -122,7 +126,9 @@ async fn a_restore_is_tried_before_it_is_done() {
     assert_eq!(task.status.unwrap().mainstay.unwrap().revision, Some(42));
     stage
         .wait_until("its Job and its pin are deleted", async || {
-            let is_pinned = read_coordination_entries(&stage).await.contains_key("pin.verification");
+            let is_pinned = read_coordination_entries(&stage)
+                .await
+                .contains_key("pin.verification");
             stage.count_objects::<Job>().await == 0 && !is_pinned
         })
         .await;
@@ -140,7 +146,9 @@ async fn a_restore_goes_to_the_moment_asked_for() {
     let moment = "2026-01-31T11:59:00Z";
     let back = json!({ "restore": { "toTime": moment } });
     create_ops_task(&stage, "back", back, 3600).await;
-    let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-restore-0", "there", |_: &Job| true)
+        .await;
     let flags = job_args(&job);
     let expected = format!("--to-time={moment}");
     assert!(flags.contains(&expected), "{flags:?}");
@@ -172,7 +180,9 @@ async fn a_restore_takes_the_full_snapshot_asked_for_and_nothing_behind_it() {
     let full = "Full-00000000-00000017-1700000000.gz";
     let back = json!({ "restore": { "fromFull": full } });
     create_ops_task(&stage, "back", back, 3600).await;
-    let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-restore-0", "there", |_: &Job| true)
+        .await;
     let flags = job_args(&job);
     for flag in [format!("--from={full}"), "--to-revision=17".to_owned()] {
         assert!(flags.contains(&flag), "{flags:?}");
@@ -226,7 +236,9 @@ async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
     assert!(plan.contains("main-2 is restored from"), "{plan}");
     stage.wait_for_replicas("main", 3).await;
     create_ops_task(&stage, "recover", named(false), 3600).await;
-    let job = stage.wait_for("main-restore-2", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-restore-2", "there", |_: &Job| true)
+        .await;
     let flags = job_args(&job);
     let prefers = |flag: &String| flag.starts_with("--prefer-data-dir=");
     assert!(flags.iter().any(prefers), "{flags:?}");
@@ -246,7 +258,9 @@ async fn a_recovery_whose_document_is_lost_stops_its_job_before_a_pod_starts() {
     let controller = stage.start_controller().await;
     let spec = json!({ "replicas": 1, "backup": { "store": store_spec() } });
     stage.create_etcd("main", spec).await;
-    let job = stage.wait_for("main-restore-0", "there", |_: &Job| true).await;
+    let job = stage
+        .wait_for("main-restore-0", "there", |_: &Job| true)
+        .await;
     let documents = stage.api::<ConfigMap>();
     documents
         .delete("main-coordination", &DeleteParams::default())

@@ -13,8 +13,8 @@ use kube::{Client, Resource};
 use mainstay_controller::args::OperatorArgs;
 use mainstay_controller::config::OperatorConfiguration;
 use mainstay_controller::http::Readiness;
-use mainstay_controller::probe::ReconcileProbe;
 use mainstay_controller::metrics::ControllerMetrics;
+use mainstay_controller::probe::ReconcileProbe;
 use mainstay_controller::run::Manager;
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd};
 use mainstay_testkit::kube::ApiServer;
@@ -145,7 +145,8 @@ impl TestEnv {
             "--pod-namespace",
             &self.namespace,
         ];
-        let (args, unknown) = OperatorArgs::parse_known(flags.map(OsString::from)).expect("a command line");
+        let (args, unknown) =
+            OperatorArgs::parse_known(flags.map(OsString::from)).expect("a command line");
         assert!(unknown.is_empty());
         if std::env::var_os("MAINSTAY_TEST_LOG").is_some() {
             LOG_INIT.call_once(|| args.log.install());
@@ -154,7 +155,10 @@ impl TestEnv {
         config.controllers.etcd.enable_etcd_spec_auto_reconcile = true;
         config.controllers.compaction.enabled = true;
         change(&mut config);
-        let (metrics, cancel) = (ControllerMetrics::new().expect("metrics"), CancellationToken::new());
+        let (metrics, cancel) = (
+            ControllerMetrics::new().expect("metrics"),
+            CancellationToken::new(),
+        );
         let (readiness, insight) = (Readiness::default(), ReconcileProbe::enabled());
         let manager = Manager {
             args,
@@ -204,7 +208,12 @@ impl TestEnv {
     }
 
     /// Waits until an object exists and matches.
-    pub(super) async fn wait_for<K>(&self, name: &str, what: &str, mut predicate: impl FnMut(&K) -> bool) -> K
+    pub(super) async fn wait_for<K>(
+        &self,
+        name: &str,
+        what: &str,
+        mut predicate: impl FnMut(&K) -> bool,
+    ) -> K
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -213,11 +222,7 @@ impl TestEnv {
     {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
-            let found = self
-                .api::<K>()
-                .get_opt(name)
-                .await
-                .expect("get an object");
+            let found = self.api::<K>().get_opt(name).await.expect("get an object");
             if let Some(found) = found.as_ref().filter(|found| predicate(found)) {
                 return found.clone();
             }
@@ -272,7 +277,12 @@ impl TestEnv {
                 .cloned()
         };
         let what = format!("{type_}={status}");
-        find(&self.wait_for(name, &what, |etcd| find(etcd).is_some()).await).expect("found by the wait")
+        find(
+            &self
+                .wait_for(name, &what, |etcd| find(etcd).is_some())
+                .await,
+        )
+        .expect("found by the wait")
     }
 
     /// Waits until the last operation succeeded for the current generation and all members are ready.

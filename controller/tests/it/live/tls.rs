@@ -100,7 +100,9 @@ struct PeerTlsServers {
 impl PeerTlsServers {
     fn options(&self, ordinal: usize, stage: &str) -> EtcdOptions {
         let initial_cluster = self.proxied.peer_urls.iter().enumerate();
-        let initial_cluster: Vec<String> = initial_cluster.map(|(n, url)| format!("main-{n}={url}")).collect();
+        let initial_cluster: Vec<String> = initial_cluster
+            .map(|(n, url)| format!("main-{n}={url}"))
+            .collect();
         let options = EtcdOptions::new()
             .name(format!("main-{ordinal}"))
             .peer_url(&self.proxied.peer_urls[ordinal])
@@ -154,7 +156,12 @@ impl PeerTlsServers {
     }
 
     /// Follows new pods until the cluster is settled in a stage. Returns the stages of each member.
-    async fn follow_until_settled(&mut self, stage: &TestEnv, kubelet: &FakeKubelet, goal: &str) -> Vec<Vec<String>> {
+    async fn follow_until_settled(
+        &mut self,
+        stage: &TestEnv,
+        kubelet: &FakeKubelet,
+        goal: &str,
+    ) -> Vec<Vec<String>> {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
             self.restart_replaced_pod(stage, kubelet).await;
@@ -225,7 +232,10 @@ async fn write_continuously(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
             }
         };
         let in_time = timeout(Duration::from_mins(1), one).await;
-        assert!(in_time.is_ok(), "no member accepted a write: quorum was lost");
+        assert!(
+            in_time.is_ok(),
+            "no member accepted a write: quorum was lost"
+        );
         written.fetch_add(1, Ordering::Relaxed);
         sleep(Duration::from_millis(20)).await;
     }
@@ -260,7 +270,9 @@ async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quo
     };
     for ordinal in 0..3 {
         let pod = stage.api::<Pod>().get(&format!("main-{ordinal}")).await;
-        servers.pod_uids.insert(ordinal, pod.unwrap().uid().unwrap());
+        servers
+            .pod_uids
+            .insert(ordinal, pod.unwrap().uid().unwrap());
     }
     let known = servers.pod_uids.values().cloned().collect();
     kubelet.configure(|behavior| behavior.started_pods = Some(known));
@@ -367,7 +379,9 @@ impl ClientTlsServers {
 
     fn options(&self, ordinal: usize, secret: Option<&str>) -> EtcdOptions {
         let initial_cluster = self.proxied.peer_urls.iter().enumerate();
-        let initial_cluster: Vec<String> = initial_cluster.map(|(n, url)| format!("main-{n}={url}")).collect();
+        let initial_cluster: Vec<String> = initial_cluster
+            .map(|(n, url)| format!("main-{n}={url}"))
+            .collect();
         let options = EtcdOptions::new()
             .name(format!("main-{ordinal}"))
             .peer_url(&self.proxied.peer_urls[ordinal])
@@ -417,7 +431,12 @@ impl ClientTlsServers {
     }
 
     /// Follows new pods until the cluster is settled and every pod mounts this Secret.
-    async fn follow_until_settled(&mut self, stage: &TestEnv, kubelet: &FakeKubelet, goal: Option<&str>) {
+    async fn follow_until_settled(
+        &mut self,
+        stage: &TestEnv,
+        kubelet: &FakeKubelet,
+        goal: Option<&str>,
+    ) {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
             self.restart_replaced_pods(stage, kubelet).await;
@@ -470,7 +489,9 @@ async fn clients_certificates_come_change_their_authority_and_go_while_a_quorum_
     };
     for ordinal in 0..3 {
         let pod = stage.api::<Pod>().get(&format!("main-{ordinal}")).await;
-        servers.pod_uids.insert(ordinal, pod.unwrap().uid().unwrap());
+        servers
+            .pod_uids
+            .insert(ordinal, pod.unwrap().uid().unwrap());
     }
     let known = servers.pod_uids.values().cloned().collect();
     kubelet.configure(|behavior| behavior.started_pods = Some(known));
@@ -480,7 +501,9 @@ async fn clients_certificates_come_change_their_authority_and_go_while_a_quorum_
         let on = json!({ "spec": { "etcd": { "clientUrlTls": tls_spec(prefix) } } });
         stage.patch_etcd("main", on).await;
         let goal = format!("{prefix}-server");
-        servers.follow_until_settled(&stage, &kubelet, Some(&goal)).await;
+        servers
+            .follow_until_settled(&stage, &kubelet, Some(&goal))
+            .await;
     }
     let off = json!({ "spec": { "etcd": { "clientUrlTls": null } } });
     stage.patch_etcd("main", off).await;

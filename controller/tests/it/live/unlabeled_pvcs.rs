@@ -9,8 +9,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::cluster::ProxiedCluster;
-use super::fake_kubelet::{JobResult, FakeKubelet};
-use super::recovery::{RestoredServer, job_args, complete_quorum_restore, lose_two_members, create_three_members, wait_recovery_over};
+use super::fake_kubelet::{FakeKubelet, JobResult};
+use super::recovery::{
+    RestoredServer, complete_quorum_restore, create_three_members, job_args, lose_two_members,
+    wait_recovery_over,
+};
 use super::test_env::TestEnv;
 
 /// Removes the label from every PVC.
@@ -41,13 +44,17 @@ async fn what_the_others_had_is_put_aside_also_when_nobody_watches_their_claims(
     let port = create_three_members(&stage, &proxied, "Automatic").await;
     unlabel_pvcs(&stage).await;
     lose_two_members(&mut proxied, &kubelet);
-    stage.wait_for("main-restore-2", "there", |_: &Job| true).await;
+    stage
+        .wait_for("main-restore-2", "there", |_: &Job| true)
+        .await;
     drop(proxied);
     let restored = RestoredServer::start_on_port("main-2", port).await;
     let output = restored.restore_message().await;
     let base = JobResult::Succeeded(output.clone());
     kubelet.configure(|behavior| {
-        behavior.job_results.insert("main-restore-2".to_owned(), base);
+        behavior
+            .job_results
+            .insert("main-restore-2".to_owned(), base);
     });
     for other in ["main-restore-0", "main-restore-1"] {
         let job = stage.wait_for(other, "there", |_: &Job| true).await;

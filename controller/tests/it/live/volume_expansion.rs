@@ -10,11 +10,11 @@ use kube::api::{Api, ListParams, PostParams};
 use mainstay_crds::{ConditionStatus, ConditionType};
 use serde_json::json;
 
-use super::faults::is_settled;
 use super::fake_kubelet::FakeKubelet;
+use super::fault_injection::{KillRate, run_with_kills};
+use super::faults::is_settled;
 use super::steady_state::assert_settled_idle;
 use super::test_env::{RunningController, TestEnv};
-use super::fault_injection::{KillRate, run_with_kills};
 
 /// Creates a storage class for this test alone; returns its name.
 async fn create_storage_class(stage: &TestEnv, can_grow: bool) -> String {
@@ -74,7 +74,10 @@ async fn create_expandable_cluster(stage: &TestEnv) -> (FakeKubelet, RunningCont
 async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing() {
     let stage = TestEnv::start().await;
     let (kubelet, controller) = create_expandable_cluster(&stage).await;
-    let (pods, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 3).await);
+    let (pods, set) = (
+        list_pod_uids(&stage).await,
+        stage.wait_for_replicas("main", 3).await,
+    );
     assert_eq!(pods.len(), 3);
 
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
@@ -102,7 +105,10 @@ pub(super) async fn expand_volumes(kill_rate: KillRate) {
     let stage = TestEnv::with_kill_rate(kill_rate).await;
     let (kubelet, controller) = create_expandable_cluster(&stage).await;
     controller.kill();
-    let (pods, set) = (list_pod_uids(&stage).await, stage.wait_for_replicas("main", 3).await);
+    let (pods, set) = (
+        list_pod_uids(&stage).await,
+        stage.wait_for_replicas("main", 3).await,
+    );
     assert_eq!(pods.len(), 3);
 
     let larger = json!({ "spec": { "storageCapacity": "20Gi" } });
@@ -111,7 +117,9 @@ pub(super) async fn expand_volumes(kill_rate: KillRate) {
         assert_eq!(list_pod_uids(&stage).await, pods, "pods were replaced");
         let now = stage.api::<StatefulSet>().get_opt("main").await.unwrap();
         let is_recreated = now.is_some_and(|now| template_size(&now) == Some("20Gi"));
-        is_recreated && list_requested_sizes(&stage).await == ["20Gi"; 3] && is_settled(&stage, 3).await
+        is_recreated
+            && list_requested_sizes(&stage).await == ["20Gi"; 3]
+            && is_settled(&stage, 3).await
     };
     let kills = run_with_kills(&stage, "all volumes are expanded", is_expanded).await;
     kill_rate.assert_enough_kills(kills, 2);
@@ -139,10 +147,17 @@ async fn a_class_that_cannot_grow_is_told_and_nothing_is_lost() {
     let reported = stage
         .wait_for_condition("main", volumes, ConditionStatus::False)
         .await;
-    assert!(reported.message.contains("cannot be expanded"), "{reported:?}");
+    assert!(
+        reported.message.contains("cannot be expanded"),
+        "{reported:?}"
+    );
     assert_eq!(list_requested_sizes(&stage).await, ["10Gi"]);
     let now = stage.api::<StatefulSet>().get("main").await.unwrap();
-    assert_eq!(now.uid(), set.uid(), "the StatefulSet was recreated for nothing");
+    assert_eq!(
+        now.uid(),
+        set.uid(),
+        "the StatefulSet was recreated for nothing"
+    );
     drop(kubelet);
     controller.stop().await;
 }

@@ -45,7 +45,11 @@ impl WatchRecorder {
     /// Number of Jobs of this name so far. Asserts that no attempt had two Jobs and no volume two possible writers.
     pub(super) fn count_jobs(&self, name: &str) -> usize {
         let observed = self.recorded.lock().unwrap();
-        assert!(observed.volume_conflicts.is_empty(), "{:?}", observed.volume_conflicts);
+        assert!(
+            observed.volume_conflicts.is_empty(),
+            "{:?}",
+            observed.volume_conflicts
+        );
         let mut attempts = BTreeSet::new();
         for job in observed.jobs.values().filter(|job| job.name_any() == name) {
             let is_new = attempts.insert(attempt_id(job));
@@ -63,7 +67,11 @@ impl Drop for WatchRecorder {
     }
 }
 
-fn spawn_watch<K>(stage: &TestEnv, observed: &Arc<Mutex<RecordedObjects>>, record: fn(&mut RecordedObjects, Event<K>)) -> JoinHandle<()>
+fn spawn_watch<K>(
+    stage: &TestEnv,
+    observed: &Arc<Mutex<RecordedObjects>>,
+    record: fn(&mut RecordedObjects, Event<K>),
+) -> JoinHandle<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -106,7 +114,8 @@ impl RecordedObjects {
             let other = writable_pvc(pod).and_then(|volume| volumes.insert(volume, pod));
             if let Some(other) = other {
                 let names = (other.name_any(), pod.name_any());
-                self.volume_conflicts.push(format!("{names:?} use the same volume"));
+                self.volume_conflicts
+                    .push(format!("{names:?} use the same volume"));
             }
         }
     }

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use mainstay_ids::Revision;
 
-use super::cover::{Deltas, WalkOutcome, FirstGapPolicy, Goal, DeltaWalk};
+use super::cover::{DeltaWalk, Deltas, FirstGapPolicy, Goal, WalkOutcome};
 use super::listing::collect_restorable;
-use super::{SnapshotChain, ChooseError, ChainRequest, ChainTarget};
+use super::{ChainRequest, ChainTarget, ChooseError, SnapshotChain};
 use crate::catalogue::{Catalogue, SnapshotObject};
 
 /// Selects the objects that restore the target.
@@ -93,7 +93,11 @@ pub fn choose_deltas(
             wanted,
         });
     }
-    let walk = deltas.walk((holds, base.name.created), selector.goal, FirstGapPolicy::Stop);
+    let walk = deltas.walk(
+        (holds, base.name.created),
+        selector.goal,
+        FirstGapPolicy::Stop,
+    );
     match walk.outcome {
         WalkOutcome::Reached => Ok(selector.build_chain(&deltas, base, holds, &walk)),
         WalkOutcome::Gap(_) | WalkOutcome::Exhausted => Err(selector.incomplete_error(base, &walk)),
@@ -101,7 +105,10 @@ pub fn choose_deltas(
 }
 
 /// The usable bases, newest first.
-fn usable_bases<'a>(catalogue: &'a Catalogue, request: &ChainRequest) -> Result<Vec<&'a SnapshotObject>, ChooseError> {
+fn usable_bases<'a>(
+    catalogue: &'a Catalogue,
+    request: &ChainRequest,
+) -> Result<Vec<&'a SnapshotObject>, ChooseError> {
     let is_usable = |o: &&SnapshotObject| !request.excluded.contains(&o.key);
     if let Some(name) = &request.base {
         let mut same: Vec<&SnapshotObject> = catalogue
@@ -240,7 +247,9 @@ impl<'a> ChainSelector<'a> {
             Goal::Everything => Revision(i64::MAX),
         };
         let ahead = self.catalogue.fulls.iter().find(|o| {
-            o.name.last > reached && o.name.last <= wanted && !self.request.excluded.contains(&o.key)
+            o.name.last > reached
+                && o.name.last <= wanted
+                && !self.request.excluded.contains(&o.key)
         });
         ahead.map(|o| (o, o.name.last))
     }

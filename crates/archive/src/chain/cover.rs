@@ -135,7 +135,11 @@ impl<'a> Deltas<'a> {
     }
 
     /// The picked deltas, each with all deltas that could replace it. `until` is the revision the last one must reach.
-    pub(super) fn build_links(&self, picked: &[(Revision, &'a SnapshotObject)], until: Revision) -> Vec<Link> {
+    pub(super) fn build_links(
+        &self,
+        picked: &[(Revision, &'a SnapshotObject)],
+        until: Revision,
+    ) -> Vec<Link> {
         let following = picked
             .iter()
             .skip(1)

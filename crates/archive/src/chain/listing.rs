@@ -124,7 +124,11 @@ fn merge_ranges<T: Copy + Ord>(mut ranges: Vec<(T, T)>, adjoining: impl Fn(T) ->
     result
 }
 
-fn build_chain_info(base: Option<&SnapshotObject>, deltas: &[SnapshotObject], all: &Deltas<'_>) -> Option<ChainInfo> {
+fn build_chain_info(
+    base: Option<&SnapshotObject>,
+    deltas: &[SnapshotObject],
+    all: &Deltas<'_>,
+) -> Option<ChainInfo> {
     let members = || base.into_iter().chain(deltas);
     let first = base
         .map(|b| b.name.last)

@@ -106,9 +106,7 @@ pub enum ChooseError {
     #[error("no snapshot found")]
     NoSnapshots,
     /// There are deltas, but no usable full snapshot to apply them to.
-    #[error(
-        "no full snapshot to start from; found {deltas} deltas up to revision {newest}"
-    )]
+    #[error("no full snapshot to start from; found {deltas} deltas up to revision {newest}")]
     NoBase {
         /// Number of deltas.
         deltas: usize,

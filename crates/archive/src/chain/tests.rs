@@ -71,7 +71,10 @@ fn the_latest_state_is_the_newest_base_and_everything_behind_it() {
     assert_eq!(choose_and_format(PLAIN, ChainTarget::Latest), PLAIN);
     assert_eq!(choose_and_format("F100@10", ChainTarget::Latest), "F100@10");
     let two = "F100@10 D101-200@20 F200@25 D201-300@30";
-    assert_eq!(choose_and_format(two, ChainTarget::Latest), "F200@25 D201-300@30");
+    assert_eq!(
+        choose_and_format(two, ChainTarget::Latest),
+        "F200@25 D201-300@30"
+    );
     let reaches = choose(&catalogue(PLAIN), &ChainRequest::new(ChainTarget::Latest))
         .unwrap()
         .last_revision;
@@ -84,7 +87,10 @@ fn a_base_that_is_newest_of_all_needs_no_delta() {
         choose_and_format("F100@10 D101-400@20 F400@30", ChainTarget::Latest),
         "F400@30"
     );
-    assert_eq!(choose_and_format("F400@20 F400@30", ChainTarget::Latest), "F400@30");
+    assert_eq!(
+        choose_and_format("F400@20 F400@30", ChainTarget::Latest),
+        "F400@30"
+    );
 }
 
 #[test]
@@ -126,10 +132,20 @@ fn a_hole_between_deltas_is_named_and_never_stopped_before() {
         "revisions 201 to 300 are missing between Incr-00000101-00000200-20.gz and \
          Incr-00000301-00000400-40.gz; newest restorable revision before the gap: 200"
     );
-    assert_eq!(choose_and_format(holed, revision_target(150)), "F100@10 D101-200@20");
-    assert_eq!(choose_and_format(holed, revision_target(200)), "F100@10 D101-200@20");
+    assert_eq!(
+        choose_and_format(holed, revision_target(150)),
+        "F100@10 D101-200@20"
+    );
+    assert_eq!(
+        choose_and_format(holed, revision_target(200)),
+        "F100@10 D101-200@20"
+    );
     for beyond in [201, 300, 301, 400] {
-        let error = choose(&catalogue(holed), &ChainRequest::new(revision_target(beyond))).unwrap_err();
+        let error = choose(
+            &catalogue(holed),
+            &ChainRequest::new(revision_target(beyond)),
+        )
+        .unwrap_err();
         assert!(
             matches!(
                 error,
@@ -228,9 +244,15 @@ fn a_revision_inside_the_hole_behind_a_base_may_still_be_in_the_base() {
 #[test]
 fn a_revision_takes_the_newest_base_not_past_it() {
     let objects = "F100@10 D101-200@20 F200@25 D201-300@30";
-    assert_eq!(choose_and_format(objects, revision_target(250)), "F200@25 D201-300@30");
+    assert_eq!(
+        choose_and_format(objects, revision_target(250)),
+        "F200@25 D201-300@30"
+    );
     assert_eq!(choose_and_format(objects, revision_target(200)), "F200@25");
-    assert_eq!(choose_and_format(objects, revision_target(199)), "F100@10 D101-200@20");
+    assert_eq!(
+        choose_and_format(objects, revision_target(199)),
+        "F100@10 D101-200@20"
+    );
     assert_eq!(choose_and_format(objects, revision_target(100)), "F100@10");
 }
 
@@ -240,7 +262,9 @@ fn a_revision_nothing_holds_is_refused_with_what_can_be_had() {
     for wanted in [99, 601] {
         assert_eq!(
             choose_error(objects, revision_target(wanted)),
-            format!("revision {wanted} is not restorable; restorable revisions: 100 to 200, 500 to 600")
+            format!(
+                "revision {wanted} is not restorable; restorable revisions: 100 to 200, 500 to 600"
+            )
         );
     }
 }
@@ -297,12 +321,16 @@ fn an_object_found_damaged_is_worked_around() {
         format_chain(&choose(&listed, &request).unwrap()),
         "F200@25 D101-250@21 D251-300@22"
     );
-    request.excluded.insert(format!("p/v2/{}", snapshot_name("F200@25")));
+    request
+        .excluded
+        .insert(format!("p/v2/{}", snapshot_name("F200@25")));
     assert_eq!(
         format_chain(&choose(&listed, &request).unwrap()),
         "F100@10 D101-250@21 D251-300@22"
     );
-    request.excluded.insert(format!("p/v2/{}", snapshot_name("F100@10")));
+    request
+        .excluded
+        .insert(format!("p/v2/{}", snapshot_name("F100@10")));
     assert!(matches!(
         choose(&listed, &request),
         Err(ChooseError::NoBase { .. })
@@ -315,24 +343,39 @@ fn deltas_alone_and_nothing_at_all_are_told_apart() {
         choose_error("D101-200@20 D201-300@30", ChainTarget::Latest),
         "no full snapshot to start from; found 2 deltas up to revision 300"
     );
-    assert_eq!(
-        choose_error("", ChainTarget::Latest),
-        "no snapshot found"
-    );
+    assert_eq!(choose_error("", ChainTarget::Latest), "no snapshot found");
 }
 
 #[test]
 fn a_moment_takes_every_delta_that_may_hold_an_event_before_it() {
-    assert_eq!(choose_and_format(PLAIN, time_target(15)), "F100@10 D101-200@20");
-    assert_eq!(choose_and_format(PLAIN, time_target(20)), "F100@10 D101-200@20");
-    assert_eq!(choose_and_format(PLAIN, time_target(21)), "F100@10 D101-200@20 D201-300@30");
+    assert_eq!(
+        choose_and_format(PLAIN, time_target(15)),
+        "F100@10 D101-200@20"
+    );
+    assert_eq!(
+        choose_and_format(PLAIN, time_target(20)),
+        "F100@10 D101-200@20"
+    );
+    assert_eq!(
+        choose_and_format(PLAIN, time_target(21)),
+        "F100@10 D101-200@20 D201-300@30"
+    );
     assert_eq!(choose_and_format(PLAIN, time_target(40)), PLAIN);
     assert_eq!(choose_and_format(PLAIN, time_target(10)), "F100@10");
     let half = ChainTarget::Time("1970-01-01T00:00:20.5Z".parse().unwrap());
-    assert_eq!(choose_and_format(PLAIN, half), "F100@10 D101-200@20 D201-300@30");
+    assert_eq!(
+        choose_and_format(PLAIN, half),
+        "F100@10 D101-200@20 D201-300@30"
+    );
     let two = "F100@10 D101-200@20 F200@25 D201-300@30";
-    assert_eq!(choose_and_format(two, time_target(24)), "F100@10 D101-200@20 D201-300@30");
-    assert_eq!(choose_and_format(two, time_target(26)), "F200@25 D201-300@30");
+    assert_eq!(
+        choose_and_format(two, time_target(24)),
+        "F100@10 D101-200@20 D201-300@30"
+    );
+    assert_eq!(
+        choose_and_format(two, time_target(26)),
+        "F200@25 D201-300@30"
+    );
 }
 
 #[test]
@@ -340,7 +383,10 @@ fn a_base_of_the_very_second_is_taken_only_when_no_earlier_one_leads_there() {
     let half = ChainTarget::Time("1970-01-01T00:00:25.5Z".parse().unwrap());
     for moment in [time_target(25), half] {
         let two = "F100@10 D101-200@20 F200@25 D201-300@30";
-        assert_eq!(choose_and_format(two, moment), "F100@10 D101-200@20 D201-300@30");
+        assert_eq!(
+            choose_and_format(two, moment),
+            "F100@10 D101-200@20 D201-300@30"
+        );
     }
     let alone = "F100@10 F200@25 D201-300@30";
     assert_eq!(choose_and_format(alone, time_target(25)), "F200@25");
@@ -391,9 +437,15 @@ fn a_moment_after_the_last_delta_is_not_guessed_at() {
         choose_error(compacted, time_target(40))
             .ends_with("restorable times: 1970-01-01T00:00:10Z to 1970-01-01T00:00:30Z")
     );
-    assert_eq!(choose_and_format(compacted, time_target(30)), "F100@10 D101-200@20 D201-300@30");
+    assert_eq!(
+        choose_and_format(compacted, time_target(30)),
+        "F100@10 D101-200@20 D201-300@30"
+    );
     let later = "F100@10 D101-200@20 D201-300@30 F200@50 D301-400@60";
-    assert_eq!(choose_and_format(later, time_target(55)), "F200@50 D201-300@30 D301-400@60");
+    assert_eq!(
+        choose_and_format(later, time_target(55)),
+        "F200@50 D201-300@30 D301-400@60"
+    );
 }
 
 #[test]
@@ -436,7 +488,10 @@ fn a_listing_shows_each_base_with_its_deltas_gaps_and_sizes() {
             (true, 0, 700, 700, 10)
         ]
     );
-    let reaches: Vec<_> = found.iter().map(|c| c.last_reachable.map(|r| r.0)).collect();
+    let reaches: Vec<_> = found
+        .iter()
+        .map(|c| c.last_reachable.map(|r| r.0))
+        .collect();
     assert_eq!(reaches, [None, Some(200), Some(500), Some(700)]);
     let [gap] = found[1].gaps.as_slice() else {
         panic!("{:?}", found[1].gaps)
@@ -454,5 +509,8 @@ fn what_can_be_restored_is_the_union_of_all_chains() {
         "F100@10 D101-200@20 F201@21 D301-400@40 F500@50",
     ));
     assert_eq!(found.to_string(), "100 to 201, 500 to 500");
-    assert_eq!(restorable_revisions(&Catalogue::default()).to_string(), "none");
+    assert_eq!(
+        restorable_revisions(&Catalogue::default()).to_string(),
+        "none"
+    );
 }

@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 
 use flate2::write::ZlibEncoder;
 
-use super::worker_pool::{WorkerPanicked, WorkerPool};
 use super::lzw::LzwWriter;
 use super::member::{self, CONTENT_LEN};
+use super::worker_pool::{WorkerPanicked, WorkerPool};
 use super::{Compression, OpenStreamError, StreamError};
 
 /// Trade-off between speed and size.
@@ -78,7 +78,9 @@ impl<W: Write> StreamEncoder<W> {
                 CodecWriter::Zlib(ZlibEncoder::new(sink, level))
             }
             Compression::Lzw => CodecWriter::Lzw(Box::new(LzwWriter::new(sink))),
-            Compression::Zstd => CodecWriter::Zstd(open_zstd_encoder(sink, options.effort).map_err(codec)?),
+            Compression::Zstd => {
+                CodecWriter::Zstd(open_zstd_encoder(sink, options.effort).map_err(codec)?)
+            }
             Compression::Unknown(suffix) => {
                 return Err(OpenStreamError::UnknownCompression {
                     suffix: suffix.clone(),

@@ -11,8 +11,8 @@ use std::num::NonZeroUsize;
 use flate2::bufread::MultiGzDecoder;
 use libdeflater::Decompressor;
 
+use super::member::{self, HEADER_LEN, InvalidMember};
 use super::worker_pool::{WorkerPanicked, WorkerPool};
-use super::member::{self, InvalidMember, HEADER_LEN};
 use super::{Compression, READ_AHEAD, StreamError};
 
 /// A source with its already read header put back in front.
@@ -24,7 +24,10 @@ pub(super) fn open<R: Read + Send + 'static>(
     threads: NonZeroUsize,
 ) -> io::Result<Box<dyn Read + Send>> {
     let start = read_header(&mut source)?;
-    let is_sized = start.first_chunk().and_then(member::parse_member_size).is_some();
+    let is_sized = start
+        .first_chunk()
+        .and_then(member::parse_member_size)
+        .is_some();
     let source = Cursor::new(start).chain(source);
     if is_sized {
         Ok(Box::new(MemberReader::new(source, threads)?))
@@ -189,7 +192,8 @@ impl<R: Read> MemberReader<R> {
                 }
                 Ok(NextMember::End) => self.remaining = RemainingInput::End,
                 Ok(NextMember::Foreign(header)) => {
-                    let RemainingInput::Source(source) = std::mem::replace(&mut self.remaining, RemainingInput::End)
+                    let RemainingInput::Source(source) =
+                        std::mem::replace(&mut self.remaining, RemainingInput::End)
                     else {
                         return Ok(());
                     };
@@ -290,7 +294,11 @@ enum NextMember {
     Foreign(Vec<u8>),
 }
 
-fn read_next_member(source: &mut impl Read, member: &mut Vec<u8>, offset: u64) -> io::Result<NextMember> {
+fn read_next_member(
+    source: &mut impl Read,
+    member: &mut Vec<u8>,
+    offset: u64,
+) -> io::Result<NextMember> {
     let header = read_header(source)?;
     if header.is_empty() {
         return Ok(NextMember::End);
@@ -300,7 +308,9 @@ fn read_next_member(source: &mut impl Read, member: &mut Vec<u8>, offset: u64) -
     };
     member.clear();
     member.extend_from_slice(&header);
-    source.take((size - HEADER_LEN) as u64).read_to_end(member)?;
+    source
+        .take((size - HEADER_LEN) as u64)
+        .read_to_end(member)?;
     if member.len() < size {
         let offset = offset.saturating_add(member.len() as u64);
         return Err(StreamError::Truncated {

@@ -47,7 +47,9 @@ pub(super) fn deflate_member(compressor: &mut Compressor, content: &[u8], member
     let bound = compressor.deflate_compress_bound(content.len());
     member.clear();
     member.resize(HEADER_LEN + bound + TRAILER_LEN, 0);
-    let body = member.get_mut(HEADER_LEN..HEADER_LEN + bound).unwrap_or_default();
+    let body = member
+        .get_mut(HEADER_LEN..HEADER_LEN + bound)
+        .unwrap_or_default();
     let length = compressor
         .deflate_compress(content, body)
         .expect("the buffer has the size the compressor asked for");
@@ -77,7 +79,9 @@ pub(super) fn inflate_member(
     member: &[u8],
     content: &mut Vec<u8>,
 ) -> Result<(), InvalidMember> {
-    let (rest, trailer) = member.split_last_chunk::<TRAILER_LEN>().ok_or(InvalidMember)?;
+    let (rest, trailer) = member
+        .split_last_chunk::<TRAILER_LEN>()
+        .ok_or(InvalidMember)?;
     let body = rest.get(HEADER_LEN..).ok_or(InvalidMember)?;
     let (crc, length) = trailer.split_first_chunk::<4>().ok_or(InvalidMember)?;
     let length = u32::from_le_bytes(*length.first_chunk::<4>().ok_or(InvalidMember)?);

@@ -7,16 +7,16 @@
 
 mod encoder;
 mod gunzip;
-mod worker_pool;
 mod lzw;
 pub mod member;
+mod worker_pool;
 mod zlib;
 
 use std::fmt;
 use std::io::{BufReader, Read};
 use std::num::NonZeroUsize;
 
-pub use encoder::{CompressionEffort, StreamEncoder, EncoderOptions};
+pub use encoder::{CompressionEffort, EncoderOptions, StreamEncoder};
 
 /// Read buffer size in bytes.
 const READ_AHEAD: usize = 128 << 10;

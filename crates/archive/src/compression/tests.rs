@@ -106,7 +106,16 @@ fn every_truncation_is_an_error() {
 #[test]
 fn a_row_of_members_cut_inside_any_of_them_is_an_error() {
     let object = compress(&Compression::Gzip, &sample(3 * CONTENT_LEN), 2);
-    for cut in [1, 7, 8, 9, HEADER_LEN, 1000, object.len() / 2, object.len() - 3] {
+    for cut in [
+        1,
+        7,
+        8,
+        9,
+        HEADER_LEN,
+        1000,
+        object.len() / 2,
+        object.len() - 3,
+    ] {
         let result = decompress(&Compression::Gzip, &object[..object.len() - cut], 3);
         assert_eq!(
             result.unwrap_err().kind(),
@@ -204,8 +213,15 @@ fn a_member_that_lies_about_its_size_is_refused_and_costs_no_memory() {
         lying[16..20].copy_from_slice(&lie.to_le_bytes());
         match decompress(&Compression::Gzip, &lying, 2) {
             // An invalid size selects the ordinary reader, which does not use the size.
-            Ok(back) => assert!(lie < 28 || lie as usize > MAX_MEMBER_LEN, "{lie}: {}", back.len()),
-            Err(error) => assert!((28..=MAX_MEMBER_LEN).contains(&(lie as usize)), "{lie}: {error}"),
+            Ok(back) => assert!(
+                lie < 28 || lie as usize > MAX_MEMBER_LEN,
+                "{lie}: {}",
+                back.len()
+            ),
+            Err(error) => assert!(
+                (28..=MAX_MEMBER_LEN).contains(&(lie as usize)),
+                "{lie}: {error}"
+            ),
         }
     }
     let mut bomb = object.clone();

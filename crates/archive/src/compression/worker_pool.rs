@@ -17,7 +17,10 @@ type WorkerFn<J, D> = Box<dyn FnMut(J) -> D + Send>;
 /// A set of workers.
 pub(super) enum WorkerPool<J, D> {
     /// One worker, on the caller's thread.
-    Inline { work: WorkerFn<J, D>, done: VecDeque<D> },
+    Inline {
+        work: WorkerFn<J, D>,
+        done: VecDeque<D>,
+    },
     /// Several workers, each on its own thread.
     Threads {
         workers: Vec<PoolWorker<J, D>>,
@@ -63,7 +66,11 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
     pub(super) fn in_flight(&self) -> usize {
         match self {
             Self::Inline { done, .. } => done.len(),
-            Self::Threads { submitted: given, received: taken, .. } => given.wrapping_sub(*taken),
+            Self::Threads {
+                submitted: given,
+                received: taken,
+                ..
+            } => given.wrapping_sub(*taken),
         }
     }
 
@@ -79,7 +86,11 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
     pub(super) fn submit(&mut self, job: J) -> Result<(), WorkerPanicked> {
         match self {
             Self::Inline { work, done } => done.push_back(work(job)),
-            Self::Threads { workers: lanes, submitted: given, .. } => {
+            Self::Threads {
+                workers: lanes,
+                submitted: given,
+                ..
+            } => {
                 let lane = lanes.get(*given % lanes.len()).ok_or(WorkerPanicked)?;
                 let jobs = lane.jobs.as_ref().ok_or(WorkerPanicked)?;
                 jobs.send(job).map_err(|_| WorkerPanicked)?;
@@ -96,7 +107,11 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         }
         match self {
             Self::Inline { done, .. } => Ok(done.pop_front()),
-            Self::Threads { workers: lanes, received: taken, .. } => {
+            Self::Threads {
+                workers: lanes,
+                received: taken,
+                ..
+            } => {
                 let lane = lanes.get(*taken % lanes.len()).ok_or(WorkerPanicked)?;
                 let done = lane.done.as_ref().ok_or(WorkerPanicked)?;
                 let result = done.recv().map_err(|_| WorkerPanicked)?;
@@ -189,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_is_an_error_not_a_hang() {
-        let mut lanes = WorkerPool::start(threads(2), || |n: u64| assert!(n < 3, "on purpose")).unwrap();
+        let mut lanes =
+            WorkerPool::start(threads(2), || |n: u64| assert!(n < 3, "on purpose")).unwrap();
         for n in 0..4 {
             lanes.submit(n).unwrap();
         }

@@ -68,7 +68,9 @@ struct RawKeyValue<'a> {
 struct RawText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Parses one complete element.
-pub(super) fn parse_element(text: &[u8]) -> Result<Result<ParsedElement<'_>, EventFault>, serde_json::Error> {
+pub(super) fn parse_element(
+    text: &[u8],
+) -> Result<Result<ParsedElement<'_>, EventFault>, serde_json::Error> {
     let raw: RawElement<'_> = serde_json::from_slice(text)?;
     let Some(event) = raw.event else {
         return Ok(Err(EventFault::NoKeyValue));

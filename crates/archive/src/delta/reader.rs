@@ -12,7 +12,9 @@ use mainstay_ids::Revision;
 
 use super::general::Extent;
 use super::window::{Refill, Window};
-use super::{DeltaError, Event, EventFault, EventHeader, MAX_EVENT_LEN, EventPosition, fast, general};
+use super::{
+    DeltaError, Event, EventFault, EventHeader, EventPosition, MAX_EVENT_LEN, fast, general,
+};
 
 /// Reads the events of one delta from its decompressed stream.
 ///
@@ -67,7 +69,10 @@ impl DecodedEvent {
     }
 
     /// Decodes an element in any form.
-    fn decode_general(&mut self, element: &general::ParsedElement<'_>) -> Result<EventHeader, EventFault> {
+    fn decode_general(
+        &mut self,
+        element: &general::ParsedElement<'_>,
+    ) -> Result<EventHeader, EventFault> {
         self.key
             .decode(element.key.as_bytes())
             .ok_or(EventFault::Base64("key"))?;
@@ -129,7 +134,9 @@ impl<R: Read> DeltaReader<R> {
                     offset: self.window.offset(),
                 });
             }
-            ReaderState::Start | ReaderState::FirstElement | ReaderState::AfterElement => self.read_next(),
+            ReaderState::Start | ReaderState::FirstElement | ReaderState::AfterElement => {
+                self.read_next()
+            }
         };
         self.state = match &step {
             Ok(Some(_)) => ReaderState::AfterElement,
@@ -164,7 +171,9 @@ impl<R: Read> DeltaReader<R> {
                 self.window.consume(1);
                 self.peek()?;
             }
-            (ReaderState::AfterElement, found) => return Err(self.unexpected_byte_error("',' or ']'", found)),
+            (ReaderState::AfterElement, found) => {
+                return Err(self.unexpected_byte_error("',' or ']'", found));
+            }
             _ => {}
         }
         let place = self.position();
@@ -229,12 +238,11 @@ impl<R: Read> DeltaReader<R> {
             }
             match general::find_extent(text) {
                 Extent::Complete(length) => {
-                    let element = general::parse_element(text.get(..length).unwrap_or_default()).map_err(
-                        |source| DeltaError::InvalidElement {
+                    let element = general::parse_element(text.get(..length).unwrap_or_default())
+                        .map_err(|source| DeltaError::InvalidElement {
                             place: self.position(),
                             source,
-                        },
-                    )?;
+                        })?;
                     let header = element.and_then(|e| self.decoded.decode_general(&e));
                     return self.consume_element(length, header);
                 }

@@ -239,7 +239,10 @@ fn damaged_structure_is_told_with_byte_and_event() {
         Err(DeltaError::TooShort { length: 31 })
     ));
     let deep = format!("[{{\"a\":{}", "[".repeat(100_000));
-    assert!(matches!(read_error(&deep), DeltaError::UnexpectedByte { .. }));
+    assert!(matches!(
+        read_error(&deep),
+        DeltaError::UnexpectedByte { .. }
+    ));
 }
 
 #[test]
@@ -380,7 +383,10 @@ fn times_are_read_with_nanoseconds_and_offset() {
 
 #[test]
 fn the_extent_of_an_element_minds_strings_and_depth() {
-    assert_eq!(general::find_extent(b"{\"a\":\"}\\\"}\"}x"), Extent::Complete(12));
+    assert_eq!(
+        general::find_extent(b"{\"a\":\"}\\\"}\"}x"),
+        Extent::Complete(12)
+    );
     assert_eq!(general::find_extent(b"{\"a\":\"\\"), Extent::Partial);
     assert_eq!(general::find_extent(b"{\"a\":[{}"), Extent::Partial);
     assert_eq!(general::find_extent(b""), Extent::Partial);

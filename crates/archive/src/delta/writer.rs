@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use base64_simd::STANDARD;
 use sha2::{Digest, Sha256};
 
-use super::{Event, EventFault, EventKind, EventHeader, RawNumbers};
+use super::{Event, EventFault, EventHeader, EventKind, RawNumbers};
 use mainstay_ids::Revision;
 
 /// Bytes of text buffered before they are hashed and written to the sink.
@@ -145,7 +145,8 @@ impl<W: Write> DeltaWriter<W> {
                 event: position,
                 fault,
             })?;
-        let is_time_char = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'+' | b'-');
+        let is_time_char =
+            |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'+' | b'-');
         if event.time.bytes().all(is_time_char) {
             return Ok(());
         }

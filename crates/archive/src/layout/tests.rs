@@ -25,7 +25,11 @@ fn a_written_key_is_classified_as_what_was_written() {
         "team-v1/v2",
     ] {
         let key = object_key(prefix, &name);
-        assert_eq!(snapshot_layout(prefix, &key), Some(LayoutVersion::V2), "{key}");
+        assert_eq!(
+            snapshot_layout(prefix, &key),
+            Some(LayoutVersion::V2),
+            "{key}"
+        );
         assert!(key.starts_with(&list_prefixes(prefix)[0]));
     }
     assert_eq!(object_key("", &name), format!("v2/{FULL}"));
@@ -40,7 +44,10 @@ fn prefixes_that_begin_alike_never_mix() {
         classify_key("a/etcd", &events),
         KeyKind::Foreign(ForeignReason::OutsidePrefix)
     );
-    assert_eq!(snapshot_layout("a/etcd-events", &events), Some(LayoutVersion::V2));
+    assert_eq!(
+        snapshot_layout("a/etcd-events", &events),
+        Some(LayoutVersion::V2)
+    );
     for listed in list_prefixes("a/etcd") {
         assert!(!events.starts_with(&listed));
     }
@@ -54,7 +61,10 @@ fn prefixes_that_begin_alike_never_mix() {
 #[test]
 fn a_prefix_containing_v1_is_only_a_prefix() {
     let key = format!("team-v1/etcd/v2/{FULL}");
-    assert_eq!(snapshot_layout("team-v1/etcd", &key), Some(LayoutVersion::V2));
+    assert_eq!(
+        snapshot_layout("team-v1/etcd", &key),
+        Some(LayoutVersion::V2)
+    );
     let key = format!("v1/v1/Backup-1565021494/{FULL}");
     assert_eq!(snapshot_layout("v1", &key), Some(LayoutVersion::V1));
 }
@@ -82,7 +92,10 @@ fn the_old_layout_needs_its_backup_folder() {
 fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
     for (key, expected) in [
         (format!("p/v2/{FULL}/0000000007"), LayoutVersion::V2),
-        (format!("p/v1/Backup-12/{FULL}/0000000007"), LayoutVersion::V1),
+        (
+            format!("p/v1/Backup-12/{FULL}/0000000007"),
+            LayoutVersion::V1,
+        ),
     ] {
         let found = classify_key("p", &key);
         let KeyKind::Chunk {

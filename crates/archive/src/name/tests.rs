@@ -60,7 +60,10 @@ fn what_is_not_a_name_says_which_part_is_wrong() {
         refused("Full-00000000--5-1"),
         SnapshotNameError::FieldCount { found: 5, .. }
     ));
-    assert!(matches!(refused("full-0-2-3"), SnapshotNameError::Kind { .. }));
+    assert!(matches!(
+        refused("full-0-2-3"),
+        SnapshotNameError::Kind { .. }
+    ));
     assert!(matches!(
         refused("Full-+0-2-3"),
         SnapshotNameError::Number {
@@ -82,8 +85,14 @@ fn what_is_not_a_name_says_which_part_is_wrong() {
             ..
         }
     ));
-    assert!(matches!(refused("Full-0-2-"), SnapshotNameError::Number { .. }));
-    assert!(matches!(refused("Incr-3-2-1"), SnapshotNameError::RevisionOrder { .. }));
+    assert!(matches!(
+        refused("Full-0-2-"),
+        SnapshotNameError::Number { .. }
+    ));
+    assert!(matches!(
+        refused("Incr-3-2-1"),
+        SnapshotNameError::RevisionOrder { .. }
+    ));
     for suffix in [
         ".gz.tmp",
         ".gz.final.gz",
@@ -94,7 +103,10 @@ fn what_is_not_a_name_says_which_part_is_wrong() {
         ".gz#1",
     ] {
         let name = format!("Full-0-2-3{suffix}");
-        assert!(matches!(refused(&name), SnapshotNameError::Suffix { .. }), "{name}");
+        assert!(
+            matches!(refused(&name), SnapshotNameError::Suffix { .. }),
+            "{name}"
+        );
     }
 }
 

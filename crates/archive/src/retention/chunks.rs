@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{GarbageKind, DeletionGuard, KeepReason, UploadParts, RetentionPlan, DeletionReason};
+use super::{DeletionGuard, DeletionReason, GarbageKind, KeepReason, RetentionPlan, UploadParts};
 use crate::catalogue::{Catalogue, Chunk};
 
 /// Time since the last part was written after which an upload counts as abandoned.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
 /// Plans every part. All parts of one object get the same decision, unless a guard protects some.
-pub(super) fn plan_chunks(catalogue: &Catalogue, guard: &DeletionGuard, now: Timestamp, plan: &mut RetentionPlan) {
+pub(super) fn plan_chunks(
+    catalogue: &Catalogue,
+    guard: &DeletionGuard,
+    now: Timestamp,
+    plan: &mut RetentionPlan,
+) {
     let mut uploads: BTreeMap<&str, Vec<&Chunk>> = BTreeMap::new();
     for chunk in &catalogue.chunks {
         uploads.entry(parent_key(chunk)).or_default().push(chunk);

@@ -2,7 +2,7 @@
 
 use mainstay_ids::Revision;
 
-use super::{DeletionGuard, ChainProof};
+use super::{ChainProof, DeletionGuard};
 use crate::catalogue::{Catalogue, SnapshotObject};
 
 /// The oldest protected full snapshot: it and every object that sorts after it are kept.

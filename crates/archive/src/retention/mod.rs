@@ -16,9 +16,9 @@
 //! The rules are those of etcd-backup-restore, in UTC. Where upstream would orphan deltas by deleting their base, the
 //! base and the deltas between are kept until the last delta is past its retention. A delta is never used as a base.
 
-mod time_bucket;
 mod chunks;
 mod floor;
+mod time_bucket;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -234,7 +234,12 @@ impl RetentionPlan {
 }
 
 /// Computes what to delete and what to keep.
-pub fn plan_retention(catalogue: &Catalogue, rules: &RetentionRules, now: Timestamp, guard: &DeletionGuard) -> RetentionPlan {
+pub fn plan_retention(
+    catalogue: &Catalogue,
+    rules: &RetentionRules,
+    now: Timestamp,
+    guard: &DeletionGuard,
+) -> RetentionPlan {
     let mut plan = RetentionPlan::default();
     chunks::plan_chunks(catalogue, guard, now, &mut plan);
     let streams = list_chains(catalogue);
@@ -291,7 +296,11 @@ impl ChainPlanner<'_> {
             .split_at_checked(needed)
             .unwrap_or((&stream.deltas, &[]));
         for delta in needed {
-            plan.keep(delta, self.delta_keep_reason(delta).unwrap_or(KeepReason::PrecedesKeptDelta));
+            plan.keep(
+                delta,
+                self.delta_keep_reason(delta)
+                    .unwrap_or(KeepReason::PrecedesKeptDelta),
+            );
         }
         // Newest first: an interrupted deletion leaves a shorter chain without a gap.
         for delta in rest.iter().rev() {
@@ -328,7 +337,12 @@ impl ChainPlanner<'_> {
     }
 
     /// Keeps the base of an old chain, or returns its deletion.
-    fn plan_base(&self, base: &SnapshotObject, has_kept_delta: bool, plan: &mut RetentionPlan) -> Option<Deletion> {
+    fn plan_base(
+        &self,
+        base: &SnapshotObject,
+        has_kept_delta: bool,
+        plan: &mut RetentionPlan,
+    ) -> Option<Deletion> {
         let slot = self
             .decisions
             .get(base.key.as_str())

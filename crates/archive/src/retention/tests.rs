@@ -69,7 +69,9 @@ fn keys(objects: &[&str]) -> Vec<String> {
 
 fn keep_reason(plan: &RetentionPlan, object: &str) -> KeepReason {
     let found = plan.kept.iter().find(|kept| kept.key == key(object));
-    found.unwrap_or_else(|| panic!("{object} is deleted")).reason
+    found
+        .unwrap_or_else(|| panic!("{object} is deleted"))
+        .reason
 }
 
 fn deletion_reason(plan: &RetentionPlan, object: &str) -> DeletionReason {
@@ -135,7 +137,10 @@ fn the_last_of_each_hour_day_and_week_stays_and_all_of_this_hour() {
             Err(DeletionReason::Thinned(TimeBucket::Day { ago: 1 })),
         ),
         ("F100@2026-11-15T23:00:00Z", Ok(TimeBucket::Day { ago: 1 })),
-        ("F110@2026-11-16T00:10:00Z", Ok(TimeBucket::Hour { ago: 10 })),
+        (
+            "F110@2026-11-16T00:10:00Z",
+            Ok(TimeBucket::Hour { ago: 10 }),
+        ),
         (
             "F120@2026-11-16T09:10:00Z",
             Err(DeletionReason::Thinned(TimeBucket::Hour { ago: 1 })),
@@ -147,10 +152,19 @@ fn the_last_of_each_hour_day_and_week_stays_and_all_of_this_hour() {
     let mut objects: Vec<&str> = table.iter().map(|(object, _)| *object).collect();
     let newest = "F160@2026-11-16T10:20:00Z";
     objects.push(newest);
-    let plan = plan_retention(&catalogue(&objects), &exponential(), time(NOW), &names_only_guard());
+    let plan = plan_retention(
+        &catalogue(&objects),
+        &exponential(),
+        time(NOW),
+        &names_only_guard(),
+    );
     for (object, verdict) in table {
         match verdict {
-            Ok(bucket) => assert_eq!(keep_reason(&plan, object), KeepReason::LatestInBucket(bucket), "{object}"),
+            Ok(bucket) => assert_eq!(
+                keep_reason(&plan, object),
+                KeepReason::LatestInBucket(bucket),
+                "{object}"
+            ),
             Err(reason) => assert_eq!(deletion_reason(&plan, object), reason, "{object}"),
         }
     }
@@ -200,10 +214,7 @@ const TWO_CHAINS: [&str; 6] = [
 #[test]
 fn deltas_of_every_chain_but_the_newest_go_newest_first_and_before_their_base() {
     let gone = deleted_keys(&TWO_CHAINS, &limit(1), &names_only_guard());
-    assert_eq!(
-        gone,
-        keys(&[TWO_CHAINS[2], TWO_CHAINS[1], TWO_CHAINS[0]])
-    );
+    assert_eq!(gone, keys(&[TWO_CHAINS[2], TWO_CHAINS[1], TWO_CHAINS[0]]));
     let deltas_only = deleted_keys(&TWO_CHAINS, &exponential(), &names_only_guard());
     assert_eq!(deltas_only, keys(&[TWO_CHAINS[2], TWO_CHAINS[1]]));
 }
@@ -217,9 +228,18 @@ fn wanted_deltas_keep_their_base_and_the_deltas_that_lead_to_them() {
     let found = catalogue(&TWO_CHAINS);
     let plan = plan_retention(&found, &rules, time(NOW), &names_only_guard());
     assert!(plan.deletions.is_empty(), "{:?}", plan.deletions);
-    assert_eq!(keep_reason(&plan, TWO_CHAINS[0]), KeepReason::BaseOfKeptDelta);
-    assert_eq!(keep_reason(&plan, TWO_CHAINS[1]), KeepReason::PrecedesKeptDelta);
-    assert_eq!(keep_reason(&plan, TWO_CHAINS[2]), KeepReason::WithinRetention);
+    assert_eq!(
+        keep_reason(&plan, TWO_CHAINS[0]),
+        KeepReason::BaseOfKeptDelta
+    );
+    assert_eq!(
+        keep_reason(&plan, TWO_CHAINS[1]),
+        KeepReason::PrecedesKeptDelta
+    );
+    assert_eq!(
+        keep_reason(&plan, TWO_CHAINS[2]),
+        KeepReason::WithinRetention
+    );
     let later = time("2026-11-16T10:36:00Z");
     assert_eq!(
         super::plan_retention(&found, &rules, later, &names_only_guard())
@@ -237,7 +257,12 @@ fn a_delta_before_every_full_is_a_delta_without_base() {
         "F10@2026-11-16T08:00:00Z",
         "F30@2026-11-16T09:00:00Z",
     ];
-    let plan = plan_retention(&catalogue(&objects), &limit(2), time(NOW), &names_only_guard());
+    let plan = plan_retention(
+        &catalogue(&objects),
+        &limit(2),
+        time(NOW),
+        &names_only_guard(),
+    );
     let gone: Vec<&str> = plan
         .deletions
         .iter()
@@ -281,7 +306,10 @@ fn what_is_newer_than_the_proven_chain_stays_with_it() {
         proof,
         ..DeletionGuard::default()
     };
-    assert_eq!(deleted_keys(&objects, &limit(1), &guard), keys(&objects[..1]));
+    assert_eq!(
+        deleted_keys(&objects, &limit(1), &guard),
+        keys(&objects[..1])
+    );
     let unknown = DeletionGuard {
         proof: ChainProof::VerifiedBase {
             key: "p/v2/gone".to_owned(),
@@ -304,7 +332,10 @@ fn pins_hold_by_key_and_by_name_and_pinned_deltas_hold_their_way() {
     let plan = plan_retention(&found, &limit(1), time(NOW), &guard);
     assert_eq!(keep_reason(&plan, objects[0]), KeepReason::BaseOfKeptDelta);
     assert_eq!(keep_reason(&plan, objects[1]), KeepReason::Pinned);
-    assert_eq!(deletion_reason(&plan, objects[2]), DeletionReason::PastRetention);
+    assert_eq!(
+        deletion_reason(&plan, objects[2]),
+        DeletionReason::PastRetention
+    );
     let guard = DeletionGuard {
         pinned: [key(objects[0])].into(),
         ..names_only_guard()
@@ -374,7 +405,10 @@ fn catalogue_with_parts(whole: Option<u64>, parts: &[&str]) -> Catalogue {
     Catalogue::from_listing("p", whole.into_iter().chain(parts).collect())
 }
 
-fn chunk_decisions(catalogue: &Catalogue, guard: &DeletionGuard) -> Vec<Result<DeletionReason, KeepReason>> {
+fn chunk_decisions(
+    catalogue: &Catalogue,
+    guard: &DeletionGuard,
+) -> Vec<Result<DeletionReason, KeepReason>> {
     let plan = plan_retention(catalogue, &limit(1), time(NOW), guard);
     assert!(!plan.deletes_snapshots());
     let gone = plan.deletions.iter().map(|d| Ok(d.reason));
@@ -393,9 +427,15 @@ fn parts_go_when_their_object_is_complete_or_nobody_has_written_for_a_day() {
         [Ok(DeletionReason::UploadComplete); 3]
     );
     let under_way = catalogue_with_parts(None, &[old, fresh]);
-    assert_eq!(chunk_decisions(&under_way, &guard), [Err(KeepReason::UploadInProgress); 2]);
+    assert_eq!(
+        chunk_decisions(&under_way, &guard),
+        [Err(KeepReason::UploadInProgress); 2]
+    );
     let abandoned = catalogue_with_parts(None, &[old, old]);
-    assert_eq!(chunk_decisions(&abandoned, &guard), [Ok(DeletionReason::UploadAbandoned); 2]);
+    assert_eq!(
+        chunk_decisions(&abandoned, &guard),
+        [Ok(DeletionReason::UploadAbandoned); 2]
+    );
     // Parts are deleted without a restorable chain, too.
     assert_eq!(
         chunk_decisions(&abandoned, &DeletionGuard::default()),
@@ -411,10 +451,16 @@ fn parts_that_are_the_data_stay() {
         ..names_only_guard()
     };
     let parts = catalogue_with_parts(Some(30), &[old, old]);
-    assert_eq!(chunk_decisions(&parts, &swift), [Err(KeepReason::PartIsData); 2]);
+    assert_eq!(
+        chunk_decisions(&parts, &swift),
+        [Err(KeepReason::PartIsData); 2]
+    );
     // A manifest is smaller than the parts it points at.
     let manifest = catalogue_with_parts(Some(0), &[old, old]);
-    assert_eq!(chunk_decisions(&manifest, &names_only_guard()), [Err(KeepReason::PartIsData); 2]);
+    assert_eq!(
+        chunk_decisions(&manifest, &names_only_guard()),
+        [Err(KeepReason::PartIsData); 2]
+    );
 }
 
 #[test]

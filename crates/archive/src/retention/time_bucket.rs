@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{DeletionGuard, KeepReason, RetentionPolicy, DeletionReason};
+use super::{DeletionGuard, DeletionReason, KeepReason, RetentionPolicy};
 use crate::catalogue::SnapshotObject;
 
 const HOUR: i64 = 60 * 60;
@@ -90,13 +90,21 @@ pub(super) fn apply_policy<'a>(
                 }
                 RetentionPolicy::Exponential => match TimeBucket::of(full.name.created, now) {
                     TimeBucket::Older => Err(DeletionReason::Expired),
-                    TimeBucket::CurrentHour => Ok(KeepReason::LatestInBucket(TimeBucket::CurrentHour)),
+                    TimeBucket::CurrentHour => {
+                        Ok(KeepReason::LatestInBucket(TimeBucket::CurrentHour))
+                    }
                     bucket if taken.insert(bucket) => Ok(KeepReason::LatestInBucket(bucket)),
                     bucket => Err(DeletionReason::Thinned(bucket)),
                 },
             };
             let damaged = guard.damaged.contains(&full.key);
-            let decision = decision.map_err(|reason| if damaged { DeletionReason::Damaged } else { reason });
+            let decision = decision.map_err(|reason| {
+                if damaged {
+                    DeletionReason::Damaged
+                } else {
+                    reason
+                }
+            });
             (full.key.as_str(), decision)
         })
         .collect()

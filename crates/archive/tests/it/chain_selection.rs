@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
-use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, ChainTarget, choose, restorable_revisions};
+use mainstay_archive::chain::{
+    ChainRequest, ChainTarget, ChooseError, SnapshotChain, choose, restorable_revisions,
+};
 use mainstay_archive::compression::Compression;
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
@@ -152,7 +154,11 @@ fn is_connected(chain: &SnapshotChain, from: i64, to: i64) -> bool {
     })
 }
 
-fn check_choice(world: &ModelBucket, target: ChainTarget, wanted: i64) -> Result<(), TestCaseError> {
+fn check_choice(
+    world: &ModelBucket,
+    target: ChainTarget,
+    wanted: i64,
+) -> Result<(), TestCaseError> {
     let chosen = choose(&world.catalogue(), &ChainRequest::new(target));
     match (world.expected_choice(wanted), chosen) {
         (Some((base, behind)), Ok(chain)) => {
@@ -190,7 +196,9 @@ fn check_error(world: &ModelBucket, error: &ChooseError, wanted: i64) -> Result<
             Some(best),
         ) => {
             prop_assert_eq!((newest_restorable.0, from.0), (best, best + 1));
-            prop_assert!((from.0..=to.0).all(|r| !world.has_revision(r)) && world.has_revision(to.0 + 1));
+            prop_assert!(
+                (from.0..=to.0).all(|r| !world.has_revision(r)) && world.has_revision(to.0 + 1)
+            );
         }
         (ChooseError::RevisionUnreachable { restorable, .. }, best) => {
             prop_assert!(best.is_none_or(|b| world.deltas.iter().all(|d| d.0 <= b + 1)));

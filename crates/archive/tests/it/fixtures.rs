@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
-use mainstay_archive::chain::{ChainRequest, ChainTarget, list_chains, choose, restorable_revisions};
-use mainstay_archive::compression::{Compression, StreamEncoder, EncoderOptions, open_decoder};
+use mainstay_archive::chain::{
+    ChainRequest, ChainTarget, choose, list_chains, restorable_revisions,
+};
+use mainstay_archive::compression::{Compression, EncoderOptions, StreamEncoder, open_decoder};
 use mainstay_archive::delta::{DeltaReader, DeltaWriter, TRAILER_LEN, parse_time};
 use mainstay_archive::layout::list_prefixes;
 use mainstay_ids::{LeaseId, Revision};
@@ -195,10 +197,15 @@ fn the_chosen_chain_has_every_revision_up_to_the_expected_one() {
         let ranges = restorable_revisions(&bucket.catalogue).0;
         assert_eq!(
             ranges,
-            [(bucket.catalogue.fulls[0].name.last, bucket.expected_revision())]
+            [(
+                bucket.catalogue.fulls[0].name.last,
+                bucket.expected_revision()
+            )]
         );
         assert!(
-            list_chains(&bucket.catalogue).iter().all(|c| c.gaps.is_empty()),
+            list_chains(&bucket.catalogue)
+                .iter()
+                .all(|c| c.gaps.is_empty()),
             "{folder}"
         );
     }
@@ -330,7 +337,11 @@ fn a_cut_or_altered_object_of_the_peer_gives_no_other_events() {
         let step = (stored.len() / 150).max(1);
         for position in (0..stored.len()).step_by(step) {
             let cut = stored[..position].to_vec();
-            assert_eq!(read_verified(compression, cut), None, "{folder} cut to {position}");
+            assert_eq!(
+                read_verified(compression, cut),
+                None,
+                "{folder} cut to {position}"
+            );
             let mut flipped = stored.clone();
             flipped[position] ^= 0x10;
             // A flip may encode the same content differently: another copy of a repeated text, for example.

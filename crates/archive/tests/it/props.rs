@@ -3,7 +3,9 @@
 use std::io::{Cursor, Read, Write};
 use std::num::NonZeroUsize;
 
-use mainstay_archive::compression::{Compression, CompressionEffort, StreamEncoder, EncoderOptions, open_decoder};
+use mainstay_archive::compression::{
+    Compression, CompressionEffort, EncoderOptions, StreamEncoder, open_decoder,
+};
 use mainstay_archive::delta::{DeltaReader, DeltaWriter, Event, EventKind};
 use mainstay_archive::layout::{KeyKind, classify_key, object_key};
 use mainstay_archive::name::{SnapshotKind, SnapshotName};
@@ -38,7 +40,11 @@ fn names() -> impl Strategy<Value = SnapshotName> {
     )
         .prop_map(
             |(is_full, (a, b), created, compression, is_final)| SnapshotName {
-                kind: if is_full { SnapshotKind::Full } else { SnapshotKind::Delta },
+                kind: if is_full {
+                    SnapshotKind::Full
+                } else {
+                    SnapshotKind::Delta
+                },
                 start: Revision(if is_full { 0 } else { a.min(b) }),
                 last: Revision(a.max(b)),
                 created,

@@ -4,11 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
-use mainstay_archive::chain::{ChainRequest, ChainTarget, list_chains, choose, restorable_revisions};
+use mainstay_archive::chain::{
+    ChainRequest, ChainTarget, choose, list_chains, restorable_revisions,
+};
 use mainstay_archive::compression::Compression;
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
-use mainstay_archive::retention::{DeletionGuard, UploadParts, RetentionPlan, RetentionPolicy, ChainProof, RetentionRules, plan_retention};
+use mainstay_archive::retention::{
+    ChainProof, DeletionGuard, RetentionPlan, RetentionPolicy, RetentionRules, UploadParts,
+    plan_retention,
+};
 use mainstay_ids::Revision;
 use proptest::prelude::*;
 
@@ -27,15 +32,20 @@ struct RetentionCase {
 }
 
 fn timestamps() -> impl Strategy<Value = i64> {
-    prop_oneof![OLDEST_TIME..FUTURE_TIME, NOW - 2 * 24 * 3600..NOW, NOW - 3 * 3600..NOW,]
+    prop_oneof![
+        OLDEST_TIME..FUTURE_TIME,
+        NOW - 2 * 24 * 3600..NOW,
+        NOW - 3 * 3600..NOW,
+    ]
 }
 
 fn objects() -> impl Strategy<Value = Vec<ListedObject>> {
-    let full =
-        (1..MAX_REVISION, timestamps(), 0..4_u64, timestamps()).prop_map(|(last, at, parts, part_at)| {
+    let full = (1..MAX_REVISION, timestamps(), 0..4_u64, timestamps()).prop_map(
+        |(last, at, parts, part_at)| {
             let name = SnapshotName::full(Revision(last), at, Compression::Gzip);
             with_parts(&name, parts, part_at)
-        });
+        },
+    );
     let delta = (1..MAX_REVISION, 0..12_i64, timestamps()).prop_map(|(start, length, at)| {
         let (start, last) = (Revision(start), Revision(start + length));
         let name = SnapshotName::delta(start, last, at, Compression::None);

@@ -1,10 +1,10 @@
 //! Created and appended files contain the items written.
 
-use mainstay_bbolt::{Database, BboltError, LeafWriter, Update, WrittenLeaf};
+use mainstay_bbolt::{BboltError, Database, LeafWriter, Update, WrittenLeaf};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::support::{LoggedDisk, BucketModel, build_file, read_bucket, rows};
+use crate::support::{BucketModel, LoggedDisk, build_file, read_bucket, rows};
 
 #[test]
 fn the_smallest_useful_file_is_byte_identical_to_the_reference() {
@@ -45,8 +45,14 @@ fn items_out_of_order_are_refused() {
     let mut update = Update::create(&disk, 4096).unwrap();
     let mut bucket = update.rewrite_bucket(b"key");
     bucket.add(b"b", b"").unwrap();
-    assert!(matches!(bucket.add(b"b", b""), Err(BboltError::NotAscending)));
-    assert!(matches!(bucket.add(b"a", b""), Err(BboltError::NotAscending)));
+    assert!(matches!(
+        bucket.add(b"b", b""),
+        Err(BboltError::NotAscending)
+    ));
+    assert!(matches!(
+        bucket.add(b"a", b""),
+        Err(BboltError::NotAscending)
+    ));
 }
 
 #[test]

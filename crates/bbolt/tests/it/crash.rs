@@ -2,7 +2,7 @@
 
 use mainstay_bbolt::Update;
 
-use crate::support::{LoggedDisk, BucketModel, DiskOp, apply_op, build_file, read_bucket, rows};
+use crate::support::{BucketModel, DiskOp, LoggedDisk, apply_op, build_file, read_bucket, rows};
 
 /// Possible disk contents after a crash after operation `at`: everything up to the last sync, and any part of the later
 /// writes. Three cases represent all: everything, nothing, only the newest.

@@ -1,6 +1,6 @@
 //! Corrupt and hostile files give errors with a position, never a panic, never a loop.
 
-use mainstay_bbolt::{Database, BboltError, Meta, MetaFault, check};
+use mainstay_bbolt::{BboltError, Database, Meta, MetaFault, check};
 use proptest::prelude::*;
 
 use crate::support::{build_file, read_bucket, rows};
@@ -125,7 +125,10 @@ fn a_page_that_lies_about_itself_is_named() {
     let mut bytes = sample_file();
     let leaf = find_page(&bytes, 0x02);
     bytes[leaf] ^= 0x40;
-    assert!(matches!(check_file(&bytes), Err(BboltError::WrongId { .. })));
+    assert!(matches!(
+        check_file(&bytes),
+        Err(BboltError::WrongId { .. })
+    ));
     let mut bytes = sample_file();
     bytes[leaf + 8] = 0x10;
     assert!(matches!(
@@ -167,7 +170,10 @@ fn a_huge_overflow_is_refused_before_anything_is_allocated() {
     let mut bytes = sample_file();
     let leaf = find_page(&bytes, 0x02);
     bytes[leaf + 12..leaf + 16].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(matches!(check_file(&bytes), Err(BboltError::OutOfRange { .. })));
+    assert!(matches!(
+        check_file(&bytes),
+        Err(BboltError::OutOfRange { .. })
+    ));
 }
 
 #[test]

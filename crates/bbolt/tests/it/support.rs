@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Mutex;
 
-use mainstay_bbolt::{BucketRoot, Database, Disk, BboltError, OwnedItem, ReadAt, Update, check};
+use mainstay_bbolt::{BboltError, BucketRoot, Database, Disk, OwnedItem, ReadAt, Update, check};
 
 pub(crate) type BucketModel = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -132,7 +132,9 @@ pub(crate) fn read_bucket(bytes: &[u8], name: &str) -> Result<BucketModel, Bbolt
     Ok(seen)
 }
 
-fn collect_items<S: ReadAt>(mut cursor: mainstay_bbolt::Cursor<'_, S>) -> Result<Vec<OwnedItem>, BboltError> {
+fn collect_items<S: ReadAt>(
+    mut cursor: mainstay_bbolt::Cursor<'_, S>,
+) -> Result<Vec<OwnedItem>, BboltError> {
     let mut items = Vec::new();
     while let Some(item) = cursor.next()? {
         items.push((item.key.to_vec(), item.value.to_vec()));

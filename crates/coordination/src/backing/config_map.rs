@@ -9,7 +9,7 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Backing, BackingError, DEADLINE, Edits, Document};
+use super::{Backing, BackingError, DEADLINE, Document, Edits};
 
 /// A document in a ConfigMap. Requires the RBAC verbs get, create and patch on it.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use super::{Backing, BackingError, DEADLINE, Edits, Document};
+use super::{Backing, BackingError, DEADLINE, Document, Edits};
 
 /// Poll interval for the file lock, which is held for a few milliseconds at most.
 const FILE_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -40,7 +40,10 @@ fn acquire_at(found: Option<&Lock>, now: Timestamp) -> Lock {
 
 #[test]
 fn the_first_epoch_is_the_time_in_milliseconds() {
-    assert_eq!(acquire_after(None, Duration::ZERO), lock_held_by("b", NOON_EPOCH));
+    assert_eq!(
+        acquire_after(None, Duration::ZERO),
+        lock_held_by("b", NOON_EPOCH)
+    );
 }
 
 #[test]
@@ -87,7 +90,10 @@ fn who_does_not_hold_the_lock_does_not_raise_it() {
     let lock = lock_held_by("a", 7);
     let free = release(Some(&lock), &token_of(&lock), NOON).unwrap();
     let lost = Err(LockLoss::Released { epoch: Epoch(7) });
-    assert_eq!(raise_epoch(Some(&free), &token_of(&lock), Epoch(9), NOON), lost);
+    assert_eq!(
+        raise_epoch(Some(&free), &token_of(&lock), Epoch(9), NOON),
+        lost
+    );
     let taken = lock_held_by("b", 8);
     assert!(raise_epoch(Some(&taken), &token_of(&lock), Epoch(9), NOON).is_err());
     let gone = raise_epoch(None, &token_of(&lock), Epoch(9), NOON);
@@ -109,8 +115,14 @@ fn a_lock_seen_alive_is_waited_for() {
 
 #[test]
 fn an_expired_lock_is_taken_with_the_next_epoch() {
-    assert_eq!(acquire_after(Some(&lock_held_by("a", 7)), TTL), lock_held_by("b", NOON_EPOCH));
-    let (ahead, next) = (lock_held_by("a", NOON_EPOCH + 7), lock_held_by("b", NOON_EPOCH + 8));
+    assert_eq!(
+        acquire_after(Some(&lock_held_by("a", 7)), TTL),
+        lock_held_by("b", NOON_EPOCH)
+    );
+    let (ahead, next) = (
+        lock_held_by("a", NOON_EPOCH + 7),
+        lock_held_by("b", NOON_EPOCH + 8),
+    );
     assert_eq!(acquire_after(Some(&ahead), TTL), next);
 }
 
@@ -118,7 +130,10 @@ fn an_expired_lock_is_taken_with_the_next_epoch() {
 fn a_released_lock_is_taken_with_the_next_epoch() {
     let lock = lock_held_by("a", NOON_EPOCH);
     let free = release(Some(&lock), &token_of(&lock), NOON).unwrap();
-    assert_eq!(acquire_after(Some(&free), Duration::ZERO), lock_held_by("b", NOON_EPOCH + 1));
+    assert_eq!(
+        acquire_after(Some(&free), Duration::ZERO),
+        lock_held_by("b", NOON_EPOCH + 1)
+    );
 }
 
 #[test]
@@ -153,7 +168,10 @@ fn no_lock_lasts_for_ever_whatever_it_says() {
         ttl: Duration::from_hours(1_000_000),
         ..lock_held_by("a", NOON_EPOCH)
     };
-    assert_eq!(acquire_after(Some(&lock), MAX_TTL).epoch, Epoch(NOON_EPOCH + 1));
+    assert_eq!(
+        acquire_after(Some(&lock), MAX_TTL).epoch,
+        Epoch(NOON_EPOCH + 1)
+    );
 }
 
 #[test]
@@ -188,7 +206,10 @@ fn a_released_lock_cannot_be_renewed() {
 fn the_form_in_the_document_is_stable() {
     let text = r#"{"holder":"a","purpose":"restore","epoch":7,"acquired":"2027-01-15T08:00:00Z","renewed":"2027-01-15T08:00:00Z","ttl":"30s"}"#;
     assert_eq!(serde_json::to_string(&lock_held_by("a", 7)).unwrap(), text);
-    assert_eq!(serde_json::from_str::<Lock>(text).unwrap(), lock_held_by("a", 7));
+    assert_eq!(
+        serde_json::from_str::<Lock>(text).unwrap(),
+        lock_held_by("a", 7)
+    );
 }
 
 #[test]
@@ -199,7 +220,10 @@ fn what_later_versions_add_survives_renewal_and_change_of_hands() {
     assert_eq!(lock.purpose, Purpose::Other("upgrade".to_owned()));
     let next = renew(Some(&lock), &token_of(&lock), NOON).unwrap();
     assert_eq!(next.other["ticket"]["id"], 4);
-    assert_eq!(acquire_after(Some(&lock), lock.ttl).other["ticket"]["id"], 4);
+    assert_eq!(
+        acquire_after(Some(&lock), lock.ttl).other["ticket"]["id"],
+        4
+    );
 }
 
 #[test]

@@ -54,7 +54,10 @@ fn the_form_in_the_document_is_stable() {
         r#"{"holder":"job-1","purpose":"compact","keys":["etcd/v2/notes"],"revisions":{"first":100,"last":300},"#,
         r#""since":"2027-01-15T08:00:00Z","renewed":"2027-01-15T08:00:00Z","ttl":"1m"}"#
     );
-    assert_eq!(serde_json::to_string(&test_pin(100, Some(300))).unwrap(), text);
+    assert_eq!(
+        serde_json::to_string(&test_pin(100, Some(300))).unwrap(),
+        text
+    );
     assert_eq!(
         serde_json::from_str::<Pin>(text).unwrap(),
         test_pin(100, Some(300))

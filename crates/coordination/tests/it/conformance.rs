@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mainstay_coordination::backing::Edits;
 use mainstay_coordination::{
-    AcquireOutcome, Backing, CoordinationError, Coordinator, Epoch, HeldLock, MemberState, RestorePhase, PinRequest,
-    Purpose, LockRequest,
+    AcquireOutcome, Backing, CoordinationError, Coordinator, Epoch, HeldLock, LockRequest,
+    MemberState, PinRequest, Purpose, RestorePhase,
 };
 use tokio::time::{Instant, sleep};
 
@@ -20,7 +20,11 @@ pub(crate) fn lock_request(holder: &str, ttl: Duration) -> LockRequest {
     }
 }
 
-pub(crate) async fn acquire_lock(coordinator: &Arc<Coordinator>, holder: &str, ttl: Duration) -> HeldLock {
+pub(crate) async fn acquire_lock(
+    coordinator: &Arc<Coordinator>,
+    holder: &str,
+    ttl: Duration,
+) -> HeldLock {
     coordinator
         .acquire(&lock_request(holder, ttl), Duration::from_mins(1))
         .await
@@ -122,24 +126,44 @@ pub(crate) async fn pin_of_crashed_reader_expires(backings: impl Fn() -> Arc<dyn
     let alive = reader.create_pin(&pin_request("alive", ttl)).await.unwrap();
     drop(reader.create_pin(&pin_request("dead", ttl)).await.unwrap());
     let started = Instant::now();
-    assert!(retention.list_active_pins().await.unwrap().covers("v2/dead"));
+    assert!(
+        retention
+            .list_active_pins()
+            .await
+            .unwrap()
+            .covers("v2/dead")
+    );
     let watch = async {
-        while retention.list_active_pins().await.unwrap().covers("v2/dead") {
-            assert!(started.elapsed() < Duration::from_mins(3), "the pin did not expire");
+        while retention
+            .list_active_pins()
+            .await
+            .unwrap()
+            .covers("v2/dead")
+        {
+            assert!(
+                started.elapsed() < Duration::from_mins(3),
+                "the pin did not expire"
+            );
             sleep(Duration::from_millis(50)).await;
         }
     };
     alive.run_while_pinned(watch).await.unwrap();
     assert!(started.elapsed() >= ttl);
     assert_eq!(retention.remove_expired_pins().await.unwrap(), ["dead"]);
-    let left = Coordinator::new(backings()).list_active_pins().await.unwrap();
+    let left = Coordinator::new(backings())
+        .list_active_pins()
+        .await
+        .unwrap();
     assert_eq!(left.pins.keys().collect::<Vec<_>>(), ["alive"]);
 }
 
 /// The name of another holder's pin is refused; renewing a removed pin returns `PinLost`.
 pub(crate) async fn pin_belongs_to_its_holder(backings: impl Fn() -> Arc<dyn Backing>) {
     let (ttl, coordinator) = (Duration::from_mins(1), Coordinator::new(backings()));
-    let pin = coordinator.create_pin(&pin_request("mine", ttl)).await.unwrap();
+    let pin = coordinator
+        .create_pin(&pin_request("mine", ttl))
+        .await
+        .unwrap();
     let other = PinRequest {
         holder: "another".to_owned(),
         ..pin_request("mine", ttl)
@@ -163,9 +187,7 @@ pub(crate) async fn pin_belongs_to_its_holder(backings: impl Fn() -> Arc<dyn Bac
 }
 
 /// An unreadable entry is an error for its readers and is not changed; other entries work.
-pub(crate) async fn unreadable_entry_is_not_overwritten(
-    backings: impl Fn() -> Arc<dyn Backing>,
-) {
+pub(crate) async fn unreadable_entry_is_not_overwritten(backings: impl Fn() -> Arc<dyn Backing>) {
     let coordinator = Coordinator::new(backings());
     overwrite_entry(&*backings(), "lock", Some("\"not a lock\"")).await;
     let refused = coordinator
@@ -213,13 +235,17 @@ pub(crate) async fn restarted_holder_resumes_its_lock(backings: impl Fn() -> Arc
         .unwrap();
     let fence = resumed.fence();
     fence.check().await.unwrap();
-    let state = MemberState::new(RestorePhase::Restored, Timestamp::now()).with_message("4711 keys");
+    let state =
+        MemberState::new(RestorePhase::Restored, Timestamp::now()).with_message("4711 keys");
     fence.write_member_state("etcd-0", &state).await.unwrap();
     assert_eq!(restarted.read_member("etcd-0").await.unwrap(), Some(state));
     fence.remove_member_state("etcd-0").await.unwrap();
     assert_eq!(restarted.read_member("etcd-0").await.unwrap(), None);
     resumed.release().await.unwrap();
-    assert!(fence.check().await.is_err(), "fence of a released lock passed");
+    assert!(
+        fence.check().await.is_err(),
+        "fence of a released lock passed"
+    );
     let gone = restarted.resume_lock(&claim).await;
     assert!(
         matches!(gone, Err(CoordinationError::LockLost { .. })),
@@ -265,7 +291,9 @@ pub(crate) async fn work_stops_when_lock_is_lost(backings: impl Fn() -> Arc<dyn 
     let ttl = Duration::from_secs(8);
     let coordinator = Coordinator::new(backings());
     let held = acquire_lock(&coordinator, "worker", ttl).await;
-    let done = held.run_while_held(async { sleep(ttl + ttl / 2).await }).await;
+    let done = held
+        .run_while_held(async { sleep(ttl + ttl / 2).await })
+        .await;
     assert!(done.is_ok(), "{done:?}");
     held.fence().check().await.unwrap();
 

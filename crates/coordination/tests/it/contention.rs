@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use mainstay_coordination::{
-    Backing, CoordinationError, Coordinator, Epoch, HeldLock, MemberState, RestorePhase, Purpose, LockRequest,
+    Backing, CoordinationError, Coordinator, Epoch, HeldLock, LockRequest, MemberState, Purpose,
+    RestorePhase,
 };
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -35,12 +36,10 @@ impl TenureLog {
             "only {} acquisitions: the lock is stuck",
             tenures.len()
         );
-        for ((epoch, (_, ended)), (next, (started, _))) in tenures.iter().zip(tenures.iter().skip(1))
+        for ((epoch, (_, ended)), (next, (started, _))) in
+            tenures.iter().zip(tenures.iter().skip(1))
         {
-            assert!(
-                ended <= started,
-                "epochs {epoch} and {next} overlap"
-            );
+            assert!(ended <= started, "epochs {epoch} and {next} overlap");
         }
     }
 }
@@ -106,8 +105,9 @@ async fn run_contender(
                 // Fails if the lock was lost meanwhile or other writers caused conflicts; both are fine here.
                 match held.release().await {
                     Ok(())
-                    | Err(CoordinationError::LockLost { .. } | CoordinationError::Contended { .. }) => {
-                    }
+                    | Err(
+                        CoordinationError::LockLost { .. } | CoordinationError::Contended { .. },
+                    ) => {}
                     Err(error) => panic!("release: {error:?}"),
                 }
                 ledger.record(epoch, started, ended);
@@ -133,7 +133,9 @@ async fn use_lock(held: &HeldLock, number: usize) {
     let outcome = async {
         held.renew().await?;
         fence.check().await?;
-        fence.write_member_state(&format!("member-{number}"), &state).await
+        fence
+            .write_member_state(&format!("member-{number}"), &state)
+            .await
     };
     match outcome.await {
         Ok(()) | Err(CoordinationError::LockLost { .. } | CoordinationError::Contended { .. }) => {}
@@ -145,7 +147,10 @@ async fn use_lock(held: &HeldLock, number: usize) {
 async fn act_after_expiry(held: &HeldLock, coordinator: &Arc<Coordinator>, ttl: Duration) {
     sleep_until(held.valid_until()).await;
     let fence = held.fence();
-    assert!(fence.check().await.is_err(), "fence of an expired lock passed");
+    assert!(
+        fence.check().await.is_err(),
+        "fence of an expired lock passed"
+    );
     let deadline = Instant::now() + ttl * 4;
     while coordinator.read_lock().await.unwrap().unwrap().epoch == held.token().epoch {
         if Instant::now() > deadline {

@@ -79,7 +79,8 @@ async fn a_file_that_is_no_document_is_left_alone() {
     let refused = coordinator
         .try_acquire(&conformance::lock_request("a", Duration::from_secs(1)))
         .await;
-    let Err(CoordinationError::Backing(error @ BackingError::InvalidDocument { .. })) = refused else {
+    let Err(CoordinationError::Backing(error @ BackingError::InvalidDocument { .. })) = refused
+    else {
         panic!("{refused:?}")
     };
     assert!(

@@ -157,7 +157,10 @@ async fn a_holder_without_an_api_server_stops_before_earliest_takeover() {
 #[tokio::test]
 async fn a_party_without_rights_is_told_what_it_may_not() {
     let server = ApiServer::shared().await;
-    let (client, namespace) = (server.client_as("nobody").await, server.create_namespace().await);
+    let (client, namespace) = (
+        server.client_as("nobody").await,
+        server.create_namespace().await,
+    );
     let backing = ConfigMapBacking::new(client, &namespace, NAME);
     let refused = Coordinator::new(Arc::new(backing)).list_active_pins().await;
     let Err(CoordinationError::Backing(error @ BackingError::Read { .. })) = refused else {

@@ -8,5 +8,5 @@
 mod conformance;
 mod contention;
 mod file;
-mod malformed_documents;
 mod live;
+mod malformed_documents;

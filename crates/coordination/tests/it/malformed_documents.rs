@@ -4,7 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_coordination::{AcquireOutcome, Coordinator, Epoch, FileBacking, Purpose, LockRequest};
+use mainstay_coordination::{
+    AcquireOutcome, Coordinator, Epoch, FileBacking, LockRequest, Purpose,
+};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -18,7 +20,8 @@ async fn a_lock_for_ever_is_held_for_an_hour_and_stops_nobody() {
         purpose: Purpose::Restore,
         ttl: Duration::from_secs(30),
     };
-    let AcquireOutcome::Acquired(held) = coordinator.try_acquire(&lock_request).await.unwrap() else {
+    let AcquireOutcome::Acquired(held) = coordinator.try_acquire(&lock_request).await.unwrap()
+    else {
         panic!("lock must be free")
     };
     let text = fs::read_to_string(&path).unwrap();

@@ -85,8 +85,14 @@ fn another_token_gives_other_identities() {
 fn a_list_that_is_wrong_says_where() {
     let fault = |text: &str| text.parse::<InitialCluster>().unwrap_err();
     assert_eq!(fault(",,"), MembershipError::Empty);
-    assert!(matches!(fault("http://a:1"), MembershipError::InvalidPair { .. }));
-    assert!(matches!(fault("=http://a:1"), MembershipError::InvalidName { .. }));
+    assert!(matches!(
+        fault("http://a:1"),
+        MembershipError::InvalidPair { .. }
+    ));
+    assert!(matches!(
+        fault("=http://a:1"),
+        MembershipError::InvalidName { .. }
+    ));
     assert!(matches!(
         fault("a=http://a:1, b=http://b:1"),
         MembershipError::InvalidName { .. }
@@ -124,12 +130,16 @@ fn advertised_urls_are_compared_as_sets() {
         .find_member("a", &urls("http://y:1,http://x:1,http://y:1"))
         .unwrap();
     assert_eq!(member.peer_urls, ["http://x:1", "http://y:1"]);
-    let error = membership.find_member("a", &urls("http://x:1")).unwrap_err();
+    let error = membership
+        .find_member("a", &urls("http://x:1"))
+        .unwrap_err();
     assert!(
         matches!(error, MembershipError::AdvertisedUrlsMismatch { .. }),
         "{error}"
     );
-    let error = membership.find_member("c", &urls("http://x:1")).unwrap_err();
+    let error = membership
+        .find_member("c", &urls("http://x:1"))
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "member \"c\" is not among the members of the initial cluster: ".to_owned()

@@ -14,11 +14,11 @@
 //! but a complete new directory, which the next run moves into place. Recovery never moves the old directory
 //! back: a restore was requested because it is unusable.
 
-mod previous_dirs;
 mod error;
 mod marker;
-mod swap_target;
+mod previous_dirs;
 mod recovery;
+mod swap_target;
 #[cfg(test)]
 mod tests;
 
@@ -32,11 +32,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use self::marker::StagingMarker;
-use self::swap_target::{TargetState, SwapTarget};
+use self::swap_target::{SwapTarget, TargetState};
 use crate::durable_fs;
 
-pub use self::previous_dirs::{PreviousDataDir, list_previous_data_dirs};
 pub use self::error::SwapError;
+pub use self::previous_dirs::{PreviousDataDir, list_previous_data_dirs};
 pub use self::recovery::{SwapRecovery, recover_swap};
 
 /// Names to try for a staging directory; only foreign directories can occupy them.
@@ -121,9 +121,7 @@ impl StagingDir {
                 }
             }
         }
-        Err(SwapError::NoFreeName {
-            target: place.path,
-        })
+        Err(SwapError::NoFreeName { target: place.path })
     }
 
     /// The directory to build in.
@@ -165,7 +163,8 @@ impl StagingDir {
         watch: StepHook<'_>,
     ) -> Result<CommittedSwap, SwapError> {
         watch(SwapStep::Sync);
-        durable_fs::sync_tree(&self.dir).map_err(|(path, source)| SwapError::Sync { path, source })?;
+        durable_fs::sync_tree(&self.dir)
+            .map_err(|(path, source)| SwapError::Sync { path, source })?;
         let state = self.target.read_state()?;
         // Held until the swap is done: etcd must not start on the old database meanwhile.
         let _until_swapped = self.target.lock_database()?;
@@ -237,7 +236,9 @@ impl StagingDir {
         fs::rename(&self.dir, &self.target.path)
             .map_err(|source| self.target.rename_error(&self.dir, source))?;
         self.owns_dir = false;
-        self.target.sync_parent().map_err(SwapError::into_after_swap)
+        self.target
+            .sync_parent()
+            .map_err(SwapError::into_after_swap)
     }
 }
 

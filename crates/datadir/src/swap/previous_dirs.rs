@@ -44,10 +44,15 @@ pub fn list_previous_data_dirs(target: &Path) -> io::Result<Vec<PreviousDataDir>
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
-        let since = name.to_str().and_then(|name| parse_replaced_at(name, &prefix));
+        let since = name
+            .to_str()
+            .and_then(|name| parse_replaced_at(name, &prefix));
         if let Some(since) = since.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
             let path = entry.path();
-            found.push(PreviousDataDir { path, replaced_at: since });
+            found.push(PreviousDataDir {
+                path,
+                replaced_at: since,
+            });
         }
     }
     found.sort_by(|one, other| (one.replaced_at, &one.path).cmp(&(other.replaced_at, &other.path)));
@@ -101,13 +106,19 @@ mod tests {
                 "data.before-20260102T030405Z-1",
             ]
         );
-        assert_eq!(found[0].replaced_at, "2025-12-31T00:00:00Z".parse().unwrap());
+        assert_eq!(
+            found[0].replaced_at,
+            "2025-12-31T00:00:00Z".parse().unwrap()
+        );
     }
 
     #[test]
     fn a_place_that_is_not_there_holds_nothing() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(list_previous_data_dirs(&root.path().join("no/data")).unwrap(), []);
+        assert_eq!(
+            list_previous_data_dirs(&root.path().join("no/data")).unwrap(),
+            []
+        );
         assert_eq!(list_previous_data_dirs(Path::new("/")).unwrap(), []);
     }
 }

@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::marker::{MarkerLock, StagingMarker};
-use super::swap_target::{TargetState, SwapTarget};
-use super::{SwapStep, SwapError, StepHook};
+use super::swap_target::{SwapTarget, TargetState};
+use super::{StepHook, SwapError, SwapStep};
 
 /// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,10 @@ pub fn recover_swap(target: &Path) -> Result<SwapRecovery, SwapError> {
     recover_swap_with(target, &mut |_| {})
 }
 
-pub(super) fn recover_swap_with(target: &Path, watch: StepHook<'_>) -> Result<SwapRecovery, SwapError> {
+pub(super) fn recover_swap_with(
+    target: &Path,
+    watch: StepHook<'_>,
+) -> Result<SwapRecovery, SwapError> {
     let place = match SwapTarget::resolve(target) {
         Err(SwapError::Inspect { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Ok(SwapRecovery::default()); // the parent directory does not exist either
@@ -81,10 +84,11 @@ impl<'a> RecoveryRun<'a> {
             // With the target present, a staging directory is superseded even if it is complete.
             Some(mark) => {
                 watch(SwapStep::Discard);
-                mark.remove_dir(&dir).map_err(|source| SwapError::RemoveLeftovers {
-                    dir: dir.clone(),
-                    source,
-                })?;
+                mark.remove_dir(&dir)
+                    .map_err(|source| SwapError::RemoveLeftovers {
+                        dir: dir.clone(),
+                        source,
+                    })?;
                 self.recovery.removed.push(dir);
                 Ok(())
             }
@@ -155,8 +159,9 @@ fn lock_marker(dir: &Path) -> Result<Option<StagingMarker>, SwapError> {
 }
 
 fn read_previous_name(mark: &StagingMarker, dir: &Path) -> Result<Option<OsString>, SwapError> {
-    mark.read_previous_name().map_err(|source| SwapError::Marker {
-        dir: dir.to_owned(),
-        source,
-    })
+    mark.read_previous_name()
+        .map_err(|source| SwapError::Marker {
+            dir: dir.to_owned(),
+            source,
+        })
 }

@@ -82,7 +82,8 @@ impl SwapTarget {
                 target: self.path.clone(),
             });
         }
-        let parent = fs::metadata(&self.parent).map_err(|source| inspect_error(&self.parent, source))?;
+        let parent =
+            fs::metadata(&self.parent).map_err(|source| inspect_error(&self.parent, source))?;
         // rename(2) fails with EBUSY or EXDEV on a mount point; detect it before the new directory is built.
         if parent.dev() != there.dev() || is_mount_root(&self.path) {
             return Err(SwapError::MountPoint {
@@ -150,7 +151,10 @@ impl SwapTarget {
 
     /// An unused name for the previous directory.
     pub(super) fn free_previous_name(&self, now: Timestamp) -> OsString {
-        let plain = self.sibling_name(&format!("{PREVIOUS_SUFFIX}{}", now.strftime(TIMESTAMP_FORMAT)));
+        let plain = self.sibling_name(&format!(
+            "{PREVIOUS_SUFFIX}{}",
+            now.strftime(TIMESTAMP_FORMAT)
+        ));
         let mut name = plain.clone();
         let mut number = 1_u64;
         while fs::symlink_metadata(self.parent.join(&name)).is_ok() {
@@ -163,7 +167,8 @@ impl SwapTarget {
 
     /// Whether a name from a marker file has the form of [`free_previous_name`](Self::free_previous_name).
     pub(super) fn is_previous_name(&self, name: &OsStr) -> bool {
-        name.as_bytes().starts_with(self.sibling_name(PREVIOUS_SUFFIX).as_bytes())
+        name.as_bytes()
+            .starts_with(self.sibling_name(PREVIOUS_SUFFIX).as_bytes())
             && !name.as_bytes().contains(&b'/')
     }
 
@@ -252,8 +257,7 @@ fn invalid_target(target: &Path) -> SwapError {
 /// supported by kernels before 5.8.
 fn is_mount_root(path: &Path) -> bool {
     statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).is_ok_and(|stat| {
-        stat
-            .stx_attributes_mask
+        stat.stx_attributes_mask
             .contains(StatxAttributes::MOUNT_ROOT)
             && stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     })

@@ -100,7 +100,11 @@ fn the_new_directory_takes_the_place_of_the_old_which_is_kept() {
         assert_eq!(world.list_root(), ["data", "data.before-20260102T030405Z"]);
         let kept = committed.previous_dir.unwrap();
         assert_eq!(read_if_complete(&kept).as_deref(), Some(OLD_DATA));
-        assert_eq!(list_names(&world.target()), ["member"], "marker file remains");
+        assert_eq!(
+            list_names(&world.target()),
+            ["member"],
+            "marker file remains"
+        );
         let mode = fs::metadata(world.target()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
     }
@@ -159,7 +163,10 @@ fn dropping_what_was_built_leaves_the_target_as_it_was() {
     assert_eq!(world.list_root().len(), 2);
     drop(staging);
     assert_eq!(world.list_root(), ["data"]);
-    StagingDir::create(&world.target()).unwrap().discard().unwrap();
+    StagingDir::create(&world.target())
+        .unwrap()
+        .discard()
+        .unwrap();
     assert_eq!(world.list_root(), ["data"]);
     assert_eq!(read_if_complete(&world.target()).as_deref(), Some(OLD_DATA));
 }
@@ -225,7 +232,10 @@ fn a_directory_of_someone_else_is_left_alone() {
 #[test]
 fn nothing_to_recover_is_not_an_error() {
     let world = SwapFixture::empty();
-    assert_eq!(recover_swap(&world.target()).unwrap(), SwapRecovery::default());
+    assert_eq!(
+        recover_swap(&world.target()).unwrap(),
+        SwapRecovery::default()
+    );
     assert_eq!(
         recover_swap(&world.target().join("no/such")).unwrap(),
         SwapRecovery::default()
@@ -274,7 +284,11 @@ fn a_mark_cannot_name_a_place_elsewhere() {
         let mark = world.target().join(marker::FILE_NAME);
         fs::write(mark, format!("complete {name}\n")).unwrap();
         let recovery = recover_swap(&world.target()).unwrap();
-        assert_eq!((recovery.previous_dir, recovery.foreign.len()), (None, 1), "{name}");
+        assert_eq!(
+            (recovery.previous_dir, recovery.foreign.len()),
+            (None, 1),
+            "{name}"
+        );
         assert_eq!(read_if_complete(&old).as_deref(), Some(OLD_DATA));
     }
 }
@@ -360,7 +374,12 @@ fn assert_recovers(world: &SwapFixture, context: &str) {
         matches!(target.as_deref(), Some(OLD_DATA | NEW_DATA)),
         "{context}: {target:?}"
     );
-    assert_eq!(count_old_copies(world), 1, "{context}: {:?}", world.list_root());
+    assert_eq!(
+        count_old_copies(world),
+        1,
+        "{context}: {:?}",
+        world.list_root()
+    );
     assert_eq!(list_names(&world.target()), ["member"], "{context}");
     let leftovers = world
         .list_root()
@@ -369,7 +388,12 @@ fn assert_recovers(world: &SwapFixture, context: &str) {
         .count();
     assert_eq!(leftovers, 0, "{context}");
 
-    run_swap(&world.target(), FileSystem::SupportsExchange, "the next run").unwrap();
+    run_swap(
+        &world.target(),
+        FileSystem::SupportsExchange,
+        "the next run",
+    )
+    .unwrap();
     assert_eq!(
         read_if_complete(&world.target()).as_deref(),
         Some("the next run"),
@@ -380,7 +404,10 @@ fn assert_recovers(world: &SwapFixture, context: &str) {
 
 #[test]
 fn a_run_killed_before_any_step_leaves_the_old_or_the_new_directory() {
-    for (system, steps) in [(FileSystem::SupportsExchange, 6), (FileSystem::RenameOnly, 7)] {
+    for (system, steps) in [
+        (FileSystem::SupportsExchange, 6),
+        (FileSystem::RenameOnly, 7),
+    ] {
         let action = Action::Commit(system);
         for step in 0.. {
             let world = SwapFixture::with_old_data();
@@ -412,7 +439,11 @@ fn a_recovery_that_is_killed_is_recovered_from() {
     ] {
         for step in 0.. {
             let world = SwapFixture::with_old_data();
-            assert!(abort_child_at(&world.target(), Action::Commit(system), swap_step));
+            assert!(abort_child_at(
+                &world.target(),
+                Action::Commit(system),
+                swap_step
+            ));
             let aborted = abort_child_at(&world.target(), Action::Recover, step);
             assert_recovers(
                 &world,
@@ -490,7 +521,10 @@ fn a_full_disk_loses_nothing() {
 
 #[test]
 fn a_mount_point_is_refused() {
-    for mount in [|path: &Path| Mount::mount_tmpfs(path, "size=256k"), Mount::mount_bind] {
+    for mount in [
+        |path: &Path| Mount::mount_tmpfs(path, "size=256k"),
+        Mount::mount_bind,
+    ] {
         let world = SwapFixture::with_old_data();
         let Some(_mounted) = mount(&world.target()) else {
             return;
@@ -520,15 +554,23 @@ fn a_parent_that_is_read_only_is_named() {
         matches!(error, SwapError::ParentNotWritable { .. }),
         "{error}"
     );
-    assert_eq!(read_if_complete(&disk.join("data")).as_deref(), Some(OLD_DATA));
+    assert_eq!(
+        read_if_complete(&disk.join("data")).as_deref(),
+        Some(OLD_DATA)
+    );
 }
 
 #[test]
 fn a_directory_that_is_set_aside_is_kept_whole_and_its_place_is_free() {
     let world = SwapFixture::with_old_data();
-    let kept = rename_to_previous(&world.target(), fixed_time()).unwrap().unwrap();
+    let kept = rename_to_previous(&world.target(), fixed_time())
+        .unwrap()
+        .unwrap();
     assert_eq!(read_if_complete(&kept).as_deref(), Some(OLD_DATA));
     assert_eq!(world.list_root(), ["data.before-20260102T030405Z"]);
-    assert_eq!(rename_to_previous(&world.target(), fixed_time()).unwrap(), None);
+    assert_eq!(
+        rename_to_previous(&world.target(), fixed_time()).unwrap(),
+        None
+    );
     assert_eq!(world.list_root(), ["data.before-20260102T030405Z"]);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mainstay_bbolt::BboltError as PageError;
 use mainstay_mvcc::{DatabaseStatusError, RowFault};
-use mainstay_wal::{SegmentPosition, DecodeError, ListError, LogError, ReadSnapError};
+use mainstay_wal::{DecodeError, ListError, LogError, ReadSnapError, SegmentPosition};
 
 use super::error::{VerifyError, is_truncated_read};
 use super::findings::CheckFailure;
@@ -43,7 +43,9 @@ pub(super) fn classify_page_error(file: &Path, error: PageError) -> CheckFailure
         | PageError::NestedBucket { page, element } => {
             damage(FaultKind::Page, format!("page {page}, element {element}"))
         }
-        PageError::InvalidBucketHeader { name } => damage(FaultKind::Page, format!("bucket {name:?}")),
+        PageError::InvalidBucketHeader { name } => {
+            damage(FaultKind::Page, format!("bucket {name:?}"))
+        }
         _ => damage(FaultKind::Page, String::new()),
     }
 }
@@ -58,7 +60,9 @@ pub(super) fn classify_facts_error(file: &Path, error: DatabaseStatusError) -> C
         DatabaseStatusError::InvalidPosition { name, .. } => {
             damage(FaultKind::Entry, format!("bucket meta, {name}"))
         }
-        DatabaseStatusError::BucketTooLarge { name, .. } => damage(FaultKind::Entry, format!("bucket {name}")),
+        DatabaseStatusError::BucketTooLarge { name, .. } => {
+            damage(FaultKind::Entry, format!("bucket {name}"))
+        }
         DatabaseStatusError::NotEtcd => damage(FaultKind::NotEtcd, String::new()),
         _ => damage(FaultKind::Entry, String::new()),
     }
@@ -70,7 +74,8 @@ pub(super) fn classify_row_fault(file: &Path, fault: &RowFault) -> CheckFailure 
     let damage = |what, place| CheckFailure::damage(what, file, place, reason);
     match fault {
         RowFault::InvalidKey { ordinal, .. } => damage(FaultKind::Row, format!("row {ordinal}")),
-        RowFault::InvalidValue { revision, .. } | RowFault::InconsistentNumbers { revision, .. } => {
+        RowFault::InvalidValue { revision, .. }
+        | RowFault::InconsistentNumbers { revision, .. } => {
             damage(FaultKind::Row, format!("revision {revision}"))
         }
         RowFault::Discontinuous { revision, .. } | RowFault::OrphanDelete { revision } => {
@@ -116,13 +121,15 @@ pub(super) fn classify_log_error(wal_dir: &Path, error: LogError) -> CheckFailur
         damage => {
             let reason = strip_location(format_error_chain(&damage), error_location(&damage));
             let what = match damage {
-                LogError::Decode(_) | LogError::MissingHeader { .. } | LogError::InvalidMessage { .. } => {
-                    FaultKind::WalRecord
-                }
+                LogError::Decode(_)
+                | LogError::MissingHeader { .. }
+                | LogError::InvalidMessage { .. } => FaultKind::WalRecord,
                 _ => FaultKind::WalOrder,
             };
             match error_location(&damage) {
-                Some(at) => CheckFailure::damage(what, &at.file, format!("byte {}", at.offset), reason),
+                Some(at) => {
+                    CheckFailure::damage(what, &at.file, format!("byte {}", at.offset), reason)
+                }
                 None => CheckFailure::damage(what, wal_dir, "", reason),
             }
         }

@@ -15,7 +15,12 @@ use super::report::{FaultKind, WarningKind, format_error_chain};
 use super::snapshot::collect_members;
 
 /// Checks snapshot index <= consistent index <= last WAL index, and equal terms at the consistent index.
-pub(super) fn check_indexes(layout: &DirLayout, db: &OpenedDatabase, raft: &RaftState, findings: &mut Findings) {
+pub(super) fn check_indexes(
+    layout: &DirLayout,
+    db: &OpenedDatabase,
+    raft: &RaftState,
+    findings: &mut Findings,
+) {
     let applied = db.facts.consistent_index.unwrap_or_default();
     let (snapshot, last) = (raft.snapshot_index(), raft.summary.last_index);
     let place = format!("consistent index {applied}");
@@ -50,7 +55,13 @@ pub(super) fn check_indexes(layout: &DirLayout, db: &OpenedDatabase, raft: &Raft
 }
 
 /// Compares the term in the database with that of the WAL; a mismatch is damage only where etcd maintains it.
-fn check_term(db: &OpenedDatabase, raft: &RaftState, stored: Term, logged: Term, findings: &mut Findings) {
+fn check_term(
+    db: &OpenedDatabase,
+    raft: &RaftState,
+    stored: Term,
+    logged: Term,
+    findings: &mut Findings,
+) {
     if stored == logged {
         return;
     }
@@ -96,7 +107,12 @@ fn is_fresh_restore(raft: &RaftState) -> bool {
 }
 
 /// Checks that the member belongs to the cluster, and that all records of the membership match.
-pub(super) fn check_membership(layout: &DirLayout, db: &OpenedDatabase, raft: &RaftState, findings: &mut Findings) {
+pub(super) fn check_membership(
+    layout: &DirLayout,
+    db: &OpenedDatabase,
+    raft: &RaftState,
+    findings: &mut Findings,
+) {
     let mut removed = raft.unapplied.removed_members.clone();
     removed.extend(&db.small_buckets.removed_members);
     if let Some((path, snapshot)) = &raft.snapshot {
@@ -110,7 +126,11 @@ pub(super) fn check_membership(layout: &DirLayout, db: &OpenedDatabase, raft: &R
 }
 
 /// Checks that the v2 store in the snapshot matches its raft configuration. etcd 3.7 writes no v2 store.
-fn check_snapshot_content(path: &Path, snapshot: &SnapFile, findings: &mut Findings) -> Option<V2Store> {
+fn check_snapshot_content(
+    path: &Path,
+    snapshot: &SnapFile,
+    findings: &mut Findings,
+) -> Option<V2Store> {
     // etcd 3.7 writes snapshots without v2 store.
     if snapshot.data.is_empty() {
         return None;
@@ -118,7 +138,12 @@ fn check_snapshot_content(path: &Path, snapshot: &SnapFile, findings: &mut Findi
     let store = match V2Store::parse(&snapshot.data) {
         Ok(store) => store,
         Err(error) => {
-            findings.add_fault(FaultKind::SnapshotContent, path, "", format_error_chain(&error));
+            findings.add_fault(
+                FaultKind::SnapshotContent,
+                path,
+                "",
+                format_error_chain(&error),
+            );
             return None;
         }
     };
@@ -142,7 +167,12 @@ fn check_snapshot_content(path: &Path, snapshot: &SnapFile, findings: &mut Findi
 }
 
 /// Checks that the WAL's snapshot record has the same configuration. etcd 3.4 records none.
-fn check_snapshot_mark(path: &Path, snapshot: &SnapFile, raft: &RaftState, findings: &mut Findings) {
+fn check_snapshot_mark(
+    path: &Path,
+    snapshot: &SnapFile,
+    raft: &RaftState,
+    findings: &mut Findings,
+) {
     let place = (snapshot.term, snapshot.index);
     let marked = raft
         .summary
@@ -195,7 +225,10 @@ fn check_own_membership(
         let reason = "member was removed from the cluster".to_owned();
         findings.add_warning(WarningKind::MemberRemoved, &layout.wal, place, reason);
     } else if raft.snapshot.is_some() {
-        let reason = format!("owner of the WAL is not one of the members {}", join_member_ids(known));
+        let reason = format!(
+            "owner of the WAL is not one of the members {}",
+            join_member_ids(known)
+        );
         findings.add_fault(FaultKind::NotAMember, &layout.wal, place, reason);
     } else if raft.summary.last_index > RaftIndex(0) {
         let reason = "WAL does not yet contain the entry that adds the member".to_owned();
@@ -206,7 +239,10 @@ fn check_own_membership(
 /// Checks the `members` bucket against raft. Restores by 3.4 leave old members in it. Servers up to 3.5 do not
 /// read it; from 3.6 on it is authoritative.
 fn check_members_bucket(db: &OpenedDatabase, raft: &RaftState, findings: &mut Findings) {
-    let (expected, found) = (&raft.unapplied.members_at_consistent_index, db.small_buckets.member_ids());
+    let (expected, found) = (
+        &raft.unapplied.members_at_consistent_index,
+        db.small_buckets.member_ids(),
+    );
     // Without consistent index nothing was applied; the bucket is filled from the WAL at the next start.
     if db.facts.consistent_index.is_none() || *expected == found {
         return;

@@ -4,18 +4,18 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use mainstay_bbolt::{Database, BboltError as PageError, Meta, ReadAt as _, check};
+use mainstay_bbolt::{BboltError as PageError, Database, Meta, ReadAt as _, check};
 use mainstay_ids::{LeaseId, PageId, Revision};
 use mainstay_mvcc::{
-    DatabaseStatus, DatabaseStatusError, HistoryChecker, HistorySummary, KeyValue, RevisionKey, RowFault, HistoryWarning as Odd,
-    schema, read_small_bucket,
+    DatabaseStatus, DatabaseStatusError, HistoryChecker, HistorySummary, HistoryWarning as Odd,
+    KeyValue, RevisionKey, RowFault, read_small_bucket, schema,
 };
 
 use super::classification;
-use super::small_buckets::SmallBuckets;
-use super::findings::{Findings, CheckFailure};
+use super::findings::{CheckFailure, Findings};
 use super::read_ahead;
 use super::report::{FaultKind, WarningKind, format_error_chain};
+use super::small_buckets::SmallBuckets;
 
 /// A database of which only a few pages were read.
 #[derive(Debug)]
@@ -64,7 +64,11 @@ const EMPTY_FACTS: DatabaseStatus = DatabaseStatus {
 
 impl OpenedDatabase {
     /// Reads the meta pages, the newest row and the small buckets of `file`.
-    pub(super) fn read(path: &Path, file: File, findings: &mut Findings) -> Result<Self, CheckFailure> {
+    pub(super) fn read(
+        path: &Path,
+        file: File,
+        findings: &mut Findings,
+    ) -> Result<Self, CheckFailure> {
         let pages = |error| classification::classify_page_error(path, error);
         let bytes = file
             .size()
@@ -78,7 +82,12 @@ impl OpenedDatabase {
         };
         // A crash can leave an empty file between creation and initialization by bbolt.
         if bytes == 0 {
-            findings.add_warning(WarningKind::DatabaseEmpty, path, "", "file is empty".to_owned());
+            findings.add_warning(
+                WarningKind::DatabaseEmpty,
+                path,
+                "",
+                "file is empty".to_owned(),
+            );
             return Ok(opened);
         }
         let database = Database::open(file).map_err(pages)?;
@@ -111,7 +120,9 @@ impl OpenedDatabase {
                 FaultKind::CompactionOrder,
                 &self.path,
                 "bucket meta",
-                format!("finished compaction {finished} is newer than scheduled compaction {scheduled}"),
+                format!(
+                    "finished compaction {finished} is newer than scheduled compaction {scheduled}"
+                ),
             );
         }
     }
@@ -165,7 +176,11 @@ impl OpenedDatabase {
 
 /// Reads revision, index and term. A server killed during its first start leaves a database without rows or
 /// even without buckets; everything it acknowledged is then in the WAL.
-fn read_facts(path: &Path, database: &Database<File>, findings: &mut Findings) -> Result<DatabaseStatus, CheckFailure> {
+fn read_facts(
+    path: &Path,
+    database: &Database<File>,
+    findings: &mut Findings,
+) -> Result<DatabaseStatus, CheckFailure> {
     let facts = match DatabaseStatus::read(database) {
         Err(DatabaseStatusError::NotEtcd) => None,
         read => Some(read.map_err(|error| classification::classify_facts_error(path, error))?),
@@ -173,11 +188,14 @@ fn read_facts(path: &Path, database: &Database<File>, findings: &mut Findings) -
     if let Some(facts) = facts {
         return Ok(facts);
     }
-    let meta =
-        read_small_bucket(database, schema::META).map_err(|error| classification::classify_facts_error(path, error))?;
+    let meta = read_small_bucket(database, schema::META)
+        .map_err(|error| classification::classify_facts_error(path, error))?;
     // With a consistent index, entries were applied, so the key bucket must exist.
     if meta.iter().any(|(key, _)| key == schema::CONSISTENT_INDEX) {
-        return Err(classification::classify_facts_error(path, DatabaseStatusError::NotEtcd));
+        return Err(classification::classify_facts_error(
+            path,
+            DatabaseStatusError::NotEtcd,
+        ));
     }
     findings.add_warning(
         WarningKind::DatabaseEmpty,
@@ -241,8 +259,8 @@ fn check_newest_row(path: &Path, database: &Database<File>) -> Result<(), CheckF
     let key = RevisionKey::decode(item.key)
         .map_err(|source| row(RowFault::InvalidKey { ordinal: 0, source }))?;
     let revision = key.main;
-    let kv =
-        KeyValue::decode(item.value).map_err(|source| row(RowFault::InvalidValue { revision, source }))?;
+    let kv = KeyValue::decode(item.value)
+        .map_err(|source| row(RowFault::InvalidValue { revision, source }))?;
     // A tombstone has no revision numbers, and the row of a revision bump has an empty value.
     if !key.is_tombstone && !item.value.is_empty() && kv.mod_revision != revision {
         return Err(row(RowFault::InconsistentNumbers {
@@ -279,7 +297,9 @@ impl WalkError {
         match self {
             Self::Pages(error) => classification::classify_page_error(path, error),
             Self::Row(fault) => classification::classify_row_fault(path, &fault),
-            Self::Lease(reason) => CheckFailure::damage(FaultKind::Entry, path, "bucket lease", reason),
+            Self::Lease(reason) => {
+                CheckFailure::damage(FaultKind::Entry, path, "bucket lease", reason)
+            }
         }
     }
 }

@@ -7,14 +7,14 @@ use std::thread;
 use mainstay_ids::RaftIndex;
 
 use super::Depth;
-use super::report_builder::{build_report, collect_facts};
+use super::consistency;
 use super::database::{OpenedDatabase, WalkSummary};
 use super::error::VerifyError;
 use super::findings::Findings;
 use super::layout::{DirLayout, SnapDir};
 use super::raft::{self, RaftState};
-use super::consistency;
-use super::report::{DirVerdict, DirReport, WarningKind};
+use super::report::{DirReport, DirVerdict, WarningKind};
+use super::report_builder::{build_report, collect_facts};
 
 /// The checks of a directory that has a database file and a WAL.
 #[derive(Clone, Copy)]
@@ -72,7 +72,11 @@ impl DirCheck<'_> {
     }
 
     /// Checks database and WAL on two threads: they are different files, and each check saturates a core.
-    fn check_concurrently(self, db: Option<OpenedDatabase>, findings: &mut Findings) -> Result<DirContents, VerifyError> {
+    fn check_concurrently(
+        self,
+        db: Option<OpenedDatabase>,
+        findings: &mut Findings,
+    ) -> Result<DirContents, VerifyError> {
         let applied = applied_index(db.as_ref());
         let (walk_summary, raft, raft_findings) = thread::scope(|scope| {
             let raft_thread = scope.spawn(|| {
@@ -107,7 +111,11 @@ impl DirCheck<'_> {
             None => (db, raft),
         };
         let walk_summary = self.walk_database(db.as_ref(), findings)?;
-        Ok(DirContents { db, walk_summary, raft })
+        Ok(DirContents {
+            db,
+            walk_summary,
+            raft,
+        })
     }
 
     /// The received database that replaces the current one at the next start: that of the snapshot to start

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::error::VerifyError;
-use super::report::{DirFault, FaultKind, DirFinding, DirWarning, WarningKind};
+use super::report::{DirFault, DirFinding, DirWarning, FaultKind, WarningKind};
 
 /// Why a check ended early.
 #[derive(Debug)]
@@ -57,11 +57,15 @@ impl Findings {
         place: impl fmt::Display,
         reason: String,
     ) {
-        self.warnings.push(DirFinding::new(what, file, place, reason));
+        self.warnings
+            .push(DirFinding::new(what, file, place, reason));
     }
 
     /// Records damage and returns `None` for the result of the check.
-    pub(super) fn record_damage<T>(&mut self, result: Result<T, CheckFailure>) -> Result<Option<T>, VerifyError> {
+    pub(super) fn record_damage<T>(
+        &mut self,
+        result: Result<T, CheckFailure>,
+    ) -> Result<Option<T>, VerifyError> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(CheckFailure::Damage(fault)) => {

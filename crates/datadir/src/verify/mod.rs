@@ -17,26 +17,28 @@
 //! **Limits**: a flipped bit inside a key or value is not detected, because bbolt pages have no checksum.
 //! Comparing `HashKV` with another member at the same revision detects it.
 
-mod report_builder;
 mod classification;
+mod consistency;
 mod database;
-mod small_buckets;
+mod dir_check;
 mod error;
 mod facts;
 mod findings;
-mod dir_check;
 mod layout;
 mod parts;
 mod raft;
 mod read_ahead;
-mod consistency;
 mod report;
+mod report_builder;
+mod small_buckets;
 mod snapshot;
 
 pub use self::error::VerifyError;
 pub use self::facts::{AlarmFacts, DirFacts, MemberFacts};
 pub use self::parts::verify;
-pub use self::report::{DirVerdict, DirFault, FaultKind, DirFinding, DirReport, DirWarning, WarningKind};
+pub use self::report::{
+    DirFault, DirFinding, DirReport, DirVerdict, DirWarning, FaultKind, WarningKind,
+};
 
 /// Depth of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,13 @@ use mainstay_wal::{ListError, Log};
 use rustix::fs::FlockOperation;
 
 use super::Depth;
-use super::report_builder::{build_report, collect_facts};
 use super::database::OpenedDatabase;
+use super::dir_check::DirCheck;
 use super::error::VerifyError;
 use super::findings::Findings;
-use super::dir_check::DirCheck;
-use super::layout::{PathKind, DirLayout, SnapDir, is_not_found, read_path_kind};
-use super::report::{DirVerdict, FaultKind, DirReport, WarningKind};
+use super::layout::{DirLayout, PathKind, SnapDir, is_not_found, read_path_kind};
+use super::report::{DirReport, DirVerdict, FaultKind, WarningKind};
+use super::report_builder::{build_report, collect_facts};
 use crate::lock::try_flock;
 
 /// Verifies a data directory. Damage is in the report; an error means that verification is not possible.
@@ -60,7 +60,9 @@ fn check_required_dirs(
     match read_path_kind(&layout.snap)? {
         PathKind::Directory => Ok(None),
         // etcd creates `snap` before `wal`: without either, the first start was interrupted.
-        PathKind::Absent if !has_log(layout)? => Ok(Some(warn_first_start_unfinished(layout, findings))),
+        PathKind::Absent if !has_log(layout)? => {
+            Ok(Some(warn_first_start_unfinished(layout, findings)))
+        }
         _ => Ok(Some(add_missing_part(&layout.snap, "directory", findings))),
     }
 }
@@ -100,7 +102,10 @@ fn open_database(layout: &DirLayout, findings: &mut Findings) -> Result<Option<F
     }
 }
 
-fn report_without_database(layout: &DirLayout, mut findings: Findings) -> Result<DirReport, VerifyError> {
+fn report_without_database(
+    layout: &DirLayout,
+    mut findings: Findings,
+) -> Result<DirReport, VerifyError> {
     if !findings.faults.is_empty() {
         return Ok(build_report(DirVerdict::Corrupt, findings, None));
     }
@@ -114,7 +119,11 @@ fn report_without_database(layout: &DirLayout, mut findings: Findings) -> Result
 }
 
 /// Reports damage unless the database is blank: a database with applied entries had a WAL.
-fn report_without_log(layout: &DirLayout, db: Option<&OpenedDatabase>, mut findings: Findings) -> DirReport {
+fn report_without_log(
+    layout: &DirLayout,
+    db: Option<&OpenedDatabase>,
+    mut findings: Findings,
+) -> DirReport {
     let verdict = if db.is_some_and(OpenedDatabase::is_blank) && findings.faults.is_empty() {
         warn_first_start_unfinished(layout, &mut findings)
     } else {

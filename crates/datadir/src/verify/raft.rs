@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use mainstay_ids::{MemberId, RaftIndex};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, Entry, EntryKind, Log, LogSummary, RaftRequestKind, SnapFile, LogTail,
+    ConfChange, ConfChangeKind, Entry, EntryKind, Log, LogSummary, LogTail, RaftRequestKind,
+    SnapFile,
 };
 
 use super::Depth;
@@ -57,7 +58,9 @@ pub(super) fn inspect_raft_files(
     applied: RaftIndex,
     findings: &mut Findings,
 ) -> Result<Option<RaftState>, VerifyError> {
-    let Some(log) = findings.record_damage(Log::open(&layout.wal).map_err(classification::classify_list_error))? else {
+    let Some(log) = findings
+        .record_damage(Log::open(&layout.wal).map_err(classification::classify_list_error))?
+    else {
         return Ok(None);
     };
     warn_broken_copies(layout, &log, snap_dir, findings);
@@ -222,7 +225,8 @@ impl UnappliedEntries {
             ConfChangeKind::UpdateNode => return,
         }
         if entry.index <= applied {
-            self.members_at_consistent_index.clone_from(&self.members_at_log_end);
+            self.members_at_consistent_index
+                .clone_from(&self.members_at_log_end);
         }
     }
 }

@@ -4,10 +4,14 @@ use super::database::{OpenedDatabase, WalkSummary};
 use super::facts::DirFacts;
 use super::findings::Findings;
 use super::raft::RaftState;
-use super::report::{DirVerdict, DirReport};
+use super::report::{DirReport, DirVerdict};
 
 /// Collects the facts of the directory, as far as they were read.
-pub(super) fn collect_facts(db: &OpenedDatabase, walk_summary: Option<&WalkSummary>, raft: Option<&RaftState>) -> DirFacts {
+pub(super) fn collect_facts(
+    db: &OpenedDatabase,
+    walk_summary: Option<&WalkSummary>,
+    raft: Option<&RaftState>,
+) -> DirFacts {
     DirFacts {
         revision: db.facts.revision,
         compact_revision: db.facts.compact_revision(),
@@ -34,7 +38,11 @@ pub(super) fn collect_facts(db: &OpenedDatabase, walk_summary: Option<&WalkSumma
     }
 }
 
-pub(super) fn build_report(verdict: DirVerdict, findings: Findings, facts: Option<DirFacts>) -> DirReport {
+pub(super) fn build_report(
+    verdict: DirVerdict,
+    findings: Findings,
+    facts: Option<DirFacts>,
+) -> DirReport {
     DirReport {
         verdict,
         faults: findings.faults,

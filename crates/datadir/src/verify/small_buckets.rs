@@ -5,7 +5,7 @@ use std::path::Path;
 
 use mainstay_bbolt::{Database, OwnedItem, ReadAt};
 use mainstay_ids::MemberId;
-use mainstay_mvcc::{schema, read_small_bucket};
+use mainstay_mvcc::{read_small_bucket, schema};
 use serde::Deserialize;
 
 use super::classification;
@@ -24,9 +24,13 @@ pub(super) struct SmallBuckets {
 }
 
 impl SmallBuckets {
-    pub(super) fn read<S: ReadAt>(path: &Path, database: &Database<S>) -> Result<Self, CheckFailure> {
+    pub(super) fn read<S: ReadAt>(
+        path: &Path,
+        database: &Database<S>,
+    ) -> Result<Self, CheckFailure> {
         let bucket = |name: &[u8]| {
-            read_small_bucket(database, name).map_err(|error| classification::classify_facts_error(path, error))
+            read_small_bucket(database, name)
+                .map_err(|error| classification::classify_facts_error(path, error))
         };
         let members = bucket(schema::MEMBERS)?
             .iter()

@@ -61,7 +61,8 @@ pub(super) fn choose_snapshot(
         if chosen.is_some() && view.depth == Depth::Sanity {
             break;
         }
-        let mut unusable = |reason| findings.add_warning(WarningKind::SnapshotUnusable, path, "", reason);
+        let mut unusable =
+            |reason| findings.add_warning(WarningKind::SnapshotUnusable, path, "", reason);
         match SnapFile::read(path) {
             Err(error) => unusable(classification::classify_snapshot_error(error)?),
             Ok(_) if chosen.is_some() => {}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use mainstay_bbolt::Update;
 use mainstay_datadir::{CleanStop, CleanStopError, lock_database};
 
-use crate::support::{DataDir, LAST_INDEX, set_length, flip_byte, file_length, open_read_write};
+use crate::support::{DataDir, LAST_INDEX, file_length, flip_byte, open_read_write, set_length};
 
 const LAST_SEGMENT: &str = "0000000000000001-0000000000000008.wal";
 
@@ -24,7 +24,10 @@ fn a_note_is_good_for_one_start() {
     let dir = DataDir::valid();
     let written = observe(&dir);
     written.write(&dir.path()).unwrap();
-    let mode = fs::metadata(record_path(&dir)).unwrap().permissions().mode();
+    let mode = fs::metadata(record_path(&dir))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     let taken = CleanStop::take(&dir.path()).unwrap().unwrap();
     assert_eq!(taken, written);
@@ -75,8 +78,12 @@ fn a_note_does_not_hold_once_something_was_written() {
         ("a missing WAL segment", |dir| {
             fs::remove_file(dir.wal_path(LAST_SEGMENT)).unwrap();
         }),
-        ("a shorter WAL", |dir| set_length(&dir.wal_path(LAST_SEGMENT), 100)),
-        ("a damaged WAL", |dir| flip_byte(&dir.wal_path(LAST_SEGMENT), 67, 1)),
+        ("a shorter WAL", |dir| {
+            set_length(&dir.wal_path(LAST_SEGMENT), 100)
+        }),
+        ("a damaged WAL", |dir| {
+            flip_byte(&dir.wal_path(LAST_SEGMENT), 67, 1)
+        }),
         ("one more record in a file of the same length", |dir| {
             let before = file_length(&dir.wal_path(LAST_SEGMENT));
             dir.write_log(&DataDir::segments_to(LAST_INDEX + 1));

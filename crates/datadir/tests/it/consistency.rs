@@ -1,12 +1,13 @@
 //! Databases, WALs and snapshots that are inconsistent with each other.
 
-use mainstay_datadir::{Depth, FaultKind, ClusterMembership, WarningKind, write_raft_files};
+use mainstay_datadir::{ClusterMembership, Depth, FaultKind, WarningKind, write_raft_files};
 use mainstay_ids::MemberId;
-use mainstay_wal::{ConfChangeKind, ConfState, Encoder, WalIdentity, SegmentName, SnapshotMark};
+use mainstay_wal::{ConfChangeKind, ConfState, Encoder, SegmentName, SnapshotMark, WalIdentity};
 
 use crate::support::{
-    DatabaseContent, DataDir, BucketItem, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM, conf_change_entry, normal_entry, wal_identity, snapshot_mark, own_member_id,
-    test_membership, snap_file, hard_state,
+    BucketItem, DataDir, DatabaseContent, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM,
+    conf_change_entry, hard_state, normal_entry, own_member_id, snap_file, snapshot_mark,
+    test_membership, wal_identity,
 };
 
 fn member_item(id: MemberId) -> BucketItem {
@@ -22,7 +23,11 @@ fn member_items(ids: &[MemberId]) -> Vec<BucketItem> {
 }
 
 fn all_member_ids() -> Vec<MemberId> {
-    test_membership().members().iter().map(|member| member.id).collect()
+    test_membership()
+        .members()
+        .iter()
+        .map(|member| member.id)
+        .collect()
 }
 
 /// A WAL of one segment whose entry 10 changes the membership.
@@ -50,7 +55,9 @@ fn log_with_change(
     }
     segment.write_state(&hard_state(TERM, LAST_INDEX)).unwrap();
     let conf_state = Some(test_membership().conf_state());
-    segment.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, conf_state)).unwrap();
+    segment
+        .write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, conf_state))
+        .unwrap();
     [(SegmentName::FIRST, segment.into_inner())]
 }
 
@@ -89,7 +96,10 @@ fn a_database_that_trails_its_log_is_what_a_kill_leaves() {
             consistent_index: Some(index),
             ..DatabaseContent::valid()
         };
-        let facts = DataDir::with_content(&content).assert_warnings(&[]).facts.unwrap();
+        let facts = DataDir::with_content(&content)
+            .assert_warnings(&[])
+            .facts
+            .unwrap();
         assert_eq!(facts.possible_writes_in_wal, Some(LAST_INDEX - index));
     }
 }
@@ -104,12 +114,10 @@ fn a_database_of_another_term_is_from_another_history() {
     for version in [None, Some("3.5.0"), Some("3.6.0")] {
         let dir = DataDir::with_content(&content(TERM + 1, version));
         let sentence = dir.assert_single_fault(FaultKind::TermDiffers);
-        assert!(
-            sentence.contains("term 3, WAL has term 2"),
-            "{sentence}"
-        );
+        assert!(sentence.contains("term 3, WAL has term 2"), "{sentence}");
     }
-    DataDir::with_content(&content(TERM - 1, Some("3.6.0"))).assert_faults(&[FaultKind::TermDiffers]);
+    DataDir::with_content(&content(TERM - 1, Some("3.6.0")))
+        .assert_faults(&[FaultKind::TermDiffers]);
     // etcd 3.4 does not update a term that a newer server or tool wrote.
     for (term, version) in [
         (TERM - 1, None),
@@ -148,7 +156,11 @@ fn a_log_of_someone_who_is_no_member_is_foreign() {
         ..wal_identity()
     };
     let dir = DataDir::valid();
-    dir.write_log(&log_with_change(who, ConfChangeKind::UpdateNode, own_member_id()));
+    dir.write_log(&log_with_change(
+        who,
+        ConfChangeKind::UpdateNode,
+        own_member_id(),
+    ));
     let report = dir.assert_faults(&[FaultKind::NotAMember]);
     assert_eq!(report.faults[0].place, "member bad");
     // An entry after the snapshot adds the member; the database has applied it or not.
@@ -175,7 +187,10 @@ fn a_member_that_was_removed_is_told_so() {
     ));
     let content = DatabaseContent {
         members: member_items(&all_member_ids()[1..]),
-        removed_members: vec![(own_member_id().to_string().into_bytes(), b"removed".to_vec())],
+        removed_members: vec![(
+            own_member_id().to_string().into_bytes(),
+            b"removed".to_vec(),
+        )],
         storage_version: Some("3.6.0"),
         ..DatabaseContent::valid()
     };
@@ -243,10 +258,14 @@ fn the_list_and_the_configuration_of_a_snapshot_must_agree() {
                 .unwrap();
         }
         for index in 4..=LAST_INDEX {
-            segment.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
+            segment
+                .write_entry(&normal_entry(index, TERM, PUT_REQUEST))
+                .unwrap();
         }
         segment.write_state(&hard_state(TERM, LAST_INDEX)).unwrap();
-        segment.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None)).unwrap();
+        segment
+            .write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None))
+            .unwrap();
     }));
     let report = dir.verify(Depth::Full);
     let kinds: Vec<_> = report.faults.iter().map(|fault| fault.what).collect();

@@ -7,10 +7,10 @@
 use std::fs;
 use std::path::Path;
 
-use mainstay_datadir::{Depth, DirFacts, DirVerdict, DirReport, WarningKind, verify};
+use mainstay_datadir::{Depth, DirFacts, DirReport, DirVerdict, WarningKind, verify};
 use proptest::prelude::*;
 
-use crate::support::{DataDir, set_length, flip_byte, file_length};
+use crate::support::{DataDir, file_length, flip_byte, set_length};
 
 /// The facts that must be correct in a valid directory.
 fn core_facts(facts: &DirFacts) -> impl PartialEq + std::fmt::Debug + use<> {
@@ -42,7 +42,11 @@ fn assert_corrupt_or_unchanged(what: &str, report: &DirReport, sound: &DirFacts)
 }
 
 /// Flips one bit after the other; returns how many flips were detected as damage.
-fn count_detected_flips(dir: &DataDir, file: &Path, bits: impl Iterator<Item = (u64, u8)>) -> usize {
+fn count_detected_flips(
+    dir: &DataDir,
+    file: &Path,
+    bits: impl Iterator<Item = (u64, u8)>,
+) -> usize {
     let sound = dir.verify(Depth::Full).facts.unwrap();
     let mut corrupt = 0;
     for (offset, bit) in bits {

@@ -7,7 +7,10 @@ use mainstay_datadir::{Depth, DirVerdict, FaultKind, WarningKind};
 use mainstay_ids::{LeaseId, RaftIndex, Revision};
 use mainstay_mvcc::{RevisionKey, schema};
 
-use crate::support::{DatabaseContent, DataDir, BucketItem, set_length, delete_row, flip_byte, leased_put_row, file_length, open_read_write, overwrite, put_row};
+use crate::support::{
+    BucketItem, DataDir, DatabaseContent, delete_row, file_length, flip_byte, leased_put_row,
+    open_read_write, overwrite, put_row, set_length,
+};
 
 const PAGE_SIZE: u64 = 4096;
 
@@ -259,7 +262,10 @@ fn an_unfinished_compaction_is_no_damage_and_rows_a_finished_one_left_are_told()
         finished_compact: finished,
         ..DatabaseContent::valid()
     };
-    let facts = DataDir::with_content(&content(None)).assert_warnings(&[]).facts.unwrap();
+    let facts = DataDir::with_content(&content(None))
+        .assert_warnings(&[])
+        .facts
+        .unwrap();
     assert_eq!(facts.compact_revision, Some(Revision(5)));
     DataDir::with_content(&content(Some(5))).assert_warnings(&[WarningKind::Superseded]);
     // A compaction at 5 keeps the newest put of each key, and may keep the delete at 5.
@@ -327,11 +333,19 @@ fn a_sanity_check_looks_at_the_newest_row_only() {
 fn database_and_log_are_judged_apart() {
     let dir = DataDir::valid();
     set_length(&dir.db_path(), 100);
-    flip_byte(&dir.wal_path("0000000000000000-0000000000000000.wal"), 67, 1);
+    flip_byte(
+        &dir.wal_path("0000000000000000-0000000000000000.wal"),
+        67,
+        1,
+    );
     let report = dir.assert_faults(&[FaultKind::Truncated, FaultKind::WalRecord]);
     assert_eq!(report.facts, None);
     let dir = DataDir::valid();
-    flip_byte(&dir.wal_path("0000000000000000-0000000000000000.wal"), 67, 1);
+    flip_byte(
+        &dir.wal_path("0000000000000000-0000000000000000.wal"),
+        67,
+        1,
+    );
     let facts = dir.assert_faults(&[FaultKind::WalRecord]).facts.unwrap();
     assert_eq!((facts.revision, facts.rows), (Revision(6), Some(6)));
     assert_eq!(facts.consistent_index, Some(RaftIndex(12)));

@@ -5,11 +5,14 @@ use std::path::Path;
 
 use mainstay_datadir::{Depth, FaultKind, WarningKind};
 use mainstay_ids::{MemberId, RaftIndex};
-use mainstay_wal::{ConfChangeKind, NextRecord, Decoder, Encoder, WalIdentity, SegmentRole, SegmentName};
+use mainstay_wal::{
+    ConfChangeKind, Decoder, Encoder, NextRecord, SegmentName, SegmentRole, WalIdentity,
+};
 
 use crate::support::{
-    DatabaseContent, DataDir, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM, conf_change_entry, set_length, normal_entry, flip_byte, wal_identity, file_length,
-    snapshot_mark, test_membership, hard_state,
+    DataDir, DatabaseContent, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM, conf_change_entry,
+    file_length, flip_byte, hard_state, normal_entry, set_length, snapshot_mark, test_membership,
+    wal_identity,
 };
 
 const FIRST_SEGMENT: &str = "0000000000000000-0000000000000000.wal";
@@ -50,7 +53,9 @@ fn segment_crc(segment: &[u8]) -> u32 {
 
 fn append_entries(segment: &mut Encoder<Vec<u8>>, range: impl Iterator<Item = u64>, term: u64) {
     for index in range {
-        segment.write_entry(&normal_entry(index, term, PUT_REQUEST)).unwrap();
+        segment
+            .write_entry(&normal_entry(index, term, PUT_REQUEST))
+            .unwrap();
     }
 }
 
@@ -87,7 +92,10 @@ fn a_flipped_bit_in_a_record_is_named_with_file_and_byte() {
 #[test]
 fn an_inner_segment_that_is_cut_is_damage() {
     let dir = DataDir::valid();
-    set_length(&dir.wal_path(FIRST_SEGMENT), file_length(&dir.wal_path(FIRST_SEGMENT)) - 8);
+    set_length(
+        &dir.wal_path(FIRST_SEGMENT),
+        file_length(&dir.wal_path(FIRST_SEGMENT)) - 8,
+    );
     dir.assert_faults(&[FaultKind::WalRecord]);
 }
 
@@ -107,7 +115,8 @@ fn segments_must_continue_each_other() {
     let gap = |segment: &mut Encoder<Vec<u8>>| append_entries(segment, 9..=LAST_INDEX, TERM);
     dir_with_second_segment((1, 8), wal_identity(), gap).assert_faults(&[FaultKind::WalOrder]);
     let fallen = |segment: &mut Encoder<Vec<u8>>| append_entries(segment, 8..=LAST_INDEX, TERM - 1);
-    let sentence = dir_with_second_segment((1, 8), wal_identity(), fallen).assert_single_fault(FaultKind::WalOrder);
+    let sentence = dir_with_second_segment((1, 8), wal_identity(), fallen)
+        .assert_single_fault(FaultKind::WalOrder);
     assert!(sentence.contains("entry 8 of term 1"), "{sentence}");
 }
 
@@ -156,7 +165,11 @@ fn a_torn_tail_that_takes_applied_entries_along_is_damage() {
 #[test]
 fn bytes_behind_the_end_mark_are_worth_a_warning() {
     let dir = DataDir::valid();
-    flip_byte(&dir.wal_path(LAST_SEGMENT), written_length(&dir) + 1000, 0xff);
+    flip_byte(
+        &dir.wal_path(LAST_SEGMENT),
+        written_length(&dir) + 1000,
+        0xff,
+    );
     dir.assert_warnings(&[WarningKind::TrailingBytes]);
 }
 
@@ -164,9 +177,12 @@ fn bytes_behind_the_end_mark_are_worth_a_warning() {
 fn a_log_that_has_lost_committed_entries_is_damage() {
     let lost = |segment: &mut Encoder<Vec<u8>>| {
         append_entries(segment, 8..=LAST_INDEX, TERM);
-        segment.write_state(&hard_state(TERM, LAST_INDEX + 1)).unwrap();
+        segment
+            .write_state(&hard_state(TERM, LAST_INDEX + 1))
+            .unwrap();
     };
-    let report = dir_with_second_segment((1, 8), wal_identity(), lost).assert_faults(&[FaultKind::WalEndLost]);
+    let report = dir_with_second_segment((1, 8), wal_identity(), lost)
+        .assert_faults(&[FaultKind::WalEndLost]);
     assert_eq!(report.faults[0].place, format!("index {LAST_INDEX}"));
 }
 
@@ -174,9 +190,17 @@ fn a_log_that_has_lost_committed_entries_is_damage() {
 fn a_prepared_segment_is_nothing_special_and_evidence_of_a_repair_is() {
     let dir = DataDir::valid();
     fs::write(dir.wal_path("1.tmp"), [0; 100]).unwrap();
-    fs::write(dir.snap_path("db.tmp.123"), b"temporary file of a defragmentation").unwrap();
+    fs::write(
+        dir.snap_path("db.tmp.123"),
+        b"temporary file of a defragmentation",
+    )
+    .unwrap();
     dir.assert_warnings(&[]);
-    fs::write(dir.wal_path("0000000000000001-0000000000000008.wal.broken"), b"").unwrap();
+    fs::write(
+        dir.wal_path("0000000000000001-0000000000000008.wal.broken"),
+        b"",
+    )
+    .unwrap();
     fs::write(
         dir.snap_path("0000000000000001-0000000000000001.snap.broken"),
         b"",
@@ -209,14 +233,20 @@ fn entries_the_database_has_not_applied_are_counted() {
     dir.write_log(&DataDir::one_segment(|segment| {
         for (index, member) in (1..).zip(test_membership().members()) {
             let kind = ConfChangeKind::AddNode;
-            segment.write_entry(&conf_change_entry(index, kind, member.id)).unwrap();
+            segment
+                .write_entry(&conf_change_entry(index, kind, member.id))
+                .unwrap();
         }
         append_entries(segment, 4..=8, TERM);
         segment.write_entry(&normal_entry(9, TERM, b"")).unwrap();
-        segment.write_entry(&normal_entry(10, TERM, b"\x3a\x00")).unwrap();
+        segment
+            .write_entry(&normal_entry(10, TERM, b"\x3a\x00"))
+            .unwrap();
         append_entries(segment, 11..=13, TERM);
         segment.write_state(&hard_state(TERM, 11)).unwrap();
-        segment.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None)).unwrap();
+        segment
+            .write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None))
+            .unwrap();
     }));
     for depth in [Depth::Sanity, Depth::Full] {
         let report = dir.verify(depth);

@@ -3,9 +3,11 @@
 #[cfg(test)]
 mod clean_stop;
 #[cfg(test)]
-mod database;
+mod consistency;
 #[cfg(test)]
 mod corruption;
+#[cfg(test)]
+mod database;
 #[cfg(test)]
 mod log;
 #[cfg(test)]
@@ -13,10 +15,8 @@ mod missing_parts;
 #[cfg(test)]
 mod real_etcd;
 #[cfg(test)]
-mod consistency;
-#[cfg(test)]
 mod snapshots;
 #[cfg(test)]
-mod valid_dirs;
-#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod valid_dirs;

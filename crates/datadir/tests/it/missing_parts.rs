@@ -6,7 +6,9 @@ use mainstay_bbolt::Update;
 use mainstay_datadir::{Depth, DirVerdict, FaultKind, VerifyError, WarningKind, verify};
 use mainstay_mvcc::schema;
 
-use crate::support::{DatabaseContent, DataDir, PUT_REQUEST, normal_entry, open_read_write, hard_state};
+use crate::support::{
+    DataDir, DatabaseContent, PUT_REQUEST, hard_state, normal_entry, open_read_write,
+};
 
 /// A database of a first start: the buckets exist but have no entries.
 fn empty_content() -> DatabaseContent {

@@ -9,7 +9,7 @@ use mainstay_ids::Revision;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{set_length, flip_byte};
+use crate::support::{flip_byte, set_length};
 
 fn fixture_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -9,8 +9,9 @@ use mainstay_ids::{RaftIndex, Revision};
 use mainstay_wal::{ConfChangeKind, SegmentName, SnapFile};
 
 use crate::support::{
-    DatabaseContent, DataDir, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM, conf_change_entry, set_length, normal_entry, flip_byte, file_length, snapshot_mark,
-    test_membership, put_row, snap_file, hard_state,
+    DataDir, DatabaseContent, LAST_INDEX, PUT_REQUEST, SNAPSHOT_INDEX, TERM, conf_change_entry,
+    file_length, flip_byte, hard_state, normal_entry, put_row, set_length, snap_file,
+    snapshot_mark, test_membership,
 };
 
 /// A WAL of one segment that starts at the first entry, with snapshot records at these positions.
@@ -18,16 +19,24 @@ fn log_with_marks(marks: &[u64]) -> [(SegmentName, Vec<u8>); 1] {
     DataDir::one_segment(|segment| {
         for (index, member) in (1..).zip(test_membership().members()) {
             segment
-                .write_entry(&conf_change_entry(index, ConfChangeKind::AddNode, member.id))
+                .write_entry(&conf_change_entry(
+                    index,
+                    ConfChangeKind::AddNode,
+                    member.id,
+                ))
                 .unwrap();
         }
         for index in 4..=LAST_INDEX {
-            segment.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
+            segment
+                .write_entry(&normal_entry(index, TERM, PUT_REQUEST))
+                .unwrap();
         }
         segment.write_state(&hard_state(TERM, LAST_INDEX)).unwrap();
         for index in marks {
             let conf_state = Some(test_membership().conf_state());
-            segment.write_snapshot(&snapshot_mark(*index, conf_state)).unwrap();
+            segment
+                .write_snapshot(&snapshot_mark(*index, conf_state))
+                .unwrap();
         }
     })
 }
@@ -90,14 +99,22 @@ fn a_mark_above_the_commit_index_does_not_count() {
     dir.write_log(&DataDir::one_segment(|segment| {
         for (index, member) in (1..).zip(test_membership().members()) {
             segment
-                .write_entry(&conf_change_entry(index, ConfChangeKind::AddNode, member.id))
+                .write_entry(&conf_change_entry(
+                    index,
+                    ConfChangeKind::AddNode,
+                    member.id,
+                ))
                 .unwrap();
         }
         for index in 4..=LAST_INDEX {
-            segment.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
+            segment
+                .write_entry(&normal_entry(index, TERM, PUT_REQUEST))
+                .unwrap();
         }
         segment.write_state(&hard_state(TERM, 8)).unwrap();
-        segment.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None)).unwrap();
+        segment
+            .write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, None))
+            .unwrap();
         segment.write_snapshot(&snapshot_mark(9, None)).unwrap();
     }));
     dir.write_snapshot(&snap_file(9, &test_membership()));
@@ -141,7 +158,11 @@ fn the_log_must_reach_back_to_the_snapshot() {
 #[test]
 fn older_snapshots_are_read_as_well() {
     let (dir, _) = dir_with_two_snapshots();
-    flip_byte(&dir.snap_path("0000000000000002-0000000000000005.snap"), 40, 1);
+    flip_byte(
+        &dir.snap_path("0000000000000002-0000000000000005.snap"),
+        40,
+        1,
+    );
     assert_eq!(
         snapshot_index(dir.assert_warnings(&[WarningKind::SnapshotUnusable])),
         9
@@ -232,5 +253,8 @@ fn a_database_from_the_leader_must_be_as_new_as_its_name() {
 fn a_database_from_the_leader_that_the_log_knows_nothing_of_is_left_alone() {
     let dir = DataDir::valid();
     fs::write(dir.snap_path("00000000000000ff.snap.db"), b"half received").unwrap();
-    assert_eq!(dir.assert_warnings(&[]).facts.unwrap().revision, Revision(6));
+    assert_eq!(
+        dir.assert_warnings(&[]).facts.unwrap().revision,
+        Revision(6)
+    );
 }

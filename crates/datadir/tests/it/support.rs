@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use mainstay_bbolt::Update;
-use mainstay_datadir::{Depth, DirVerdict, FaultKind, ClusterMembership, DirReport, WarningKind, verify};
+use mainstay_datadir::{
+    ClusterMembership, Depth, DirReport, DirVerdict, FaultKind, WarningKind, verify,
+};
 use mainstay_ids::{LeaseId, MemberId, RaftIndex, Revision, Term};
 use mainstay_mvcc::{KeyValue, RevisionKey, schema};
 use mainstay_wal::v2store::{self, V2BootstrapMember};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, HardState, WalIdentity,
-    SegmentName, SnapFile, SnapshotMark,
+    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, HardState, SegmentName,
+    SnapFile, SnapshotMark, WalIdentity,
 };
 use tempfile::TempDir;
 
@@ -144,8 +146,14 @@ impl DatabaseContent {
         let text = |text: &str| text.as_bytes().to_vec();
         let entries = [
             (schema::CONSISTENT_INDEX, self.consistent_index.map(number)),
-            (schema::FINISHED_COMPACT, self.finished_compact.map(revision)),
-            (schema::SCHEDULED_COMPACT, self.scheduled_compact.map(revision)),
+            (
+                schema::FINISHED_COMPACT,
+                self.finished_compact.map(revision),
+            ),
+            (
+                schema::SCHEDULED_COMPACT,
+                self.scheduled_compact.map(revision),
+            ),
             (schema::STORAGE_VERSION, self.storage_version.map(text)),
             (schema::TERM, self.term.map(number)),
         ];
@@ -298,15 +306,21 @@ impl DataDir {
             first.write_entry(&added).unwrap();
         }
         for index in 4..=7 {
-            first.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
+            first
+                .write_entry(&normal_entry(index, TERM, PUT_REQUEST))
+                .unwrap();
         }
         first.write_state(&hard_state(TERM, 7)).unwrap();
         let conf_state = Some(test_membership().conf_state());
-        first.write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, conf_state)).unwrap();
+        first
+            .write_snapshot(&snapshot_mark(SNAPSHOT_INDEX, conf_state))
+            .unwrap();
         let mut second = Encoder::begin(Vec::new(), first.crc(), wal_identity()).unwrap();
         second.write_state(&hard_state(TERM, 7)).unwrap();
         for index in 8..=last {
-            second.write_entry(&normal_entry(index, TERM, PUT_REQUEST)).unwrap();
+            second
+                .write_entry(&normal_entry(index, TERM, PUT_REQUEST))
+                .unwrap();
         }
         second.write_state(&hard_state(TERM, last)).unwrap();
         let mut second = second.into_inner();

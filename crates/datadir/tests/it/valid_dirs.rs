@@ -3,12 +3,14 @@
 use std::fs;
 
 use mainstay_datadir::{
-    AlarmFacts, BootstrapInfo, Depth, DirVerdict, FaultKind, ClusterMembership, WarningKind, lock_database,
-    write_raft_files,
+    AlarmFacts, BootstrapInfo, ClusterMembership, Depth, DirVerdict, FaultKind, WarningKind,
+    lock_database, write_raft_files,
 };
 use mainstay_ids::{RaftIndex, Revision, Term};
 
-use crate::support::{DatabaseContent, DataDir, LAST_INDEX, SNAPSHOT_INDEX, own_member_id, test_membership};
+use crate::support::{
+    DataDir, DatabaseContent, LAST_INDEX, SNAPSHOT_INDEX, own_member_id, test_membership,
+};
 
 #[test]
 fn a_sound_directory_is_valid_and_says_what_it_holds() {

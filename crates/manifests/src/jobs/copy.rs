@@ -13,7 +13,7 @@ use crate::labels::{self, Component};
 use crate::meta;
 use crate::names;
 use crate::settings::OperatorSettings;
-use crate::store::{StoreContext, StoreSide, StoreAccess};
+use crate::store::{StoreAccess, StoreContext, StoreSide};
 use crate::values;
 
 /// Settings of a copy Job.

@@ -12,8 +12,8 @@ use super::{JobBuilder, WORK_DIR};
 use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
-use crate::settings::OperatorSettings;
 use crate::render_input::RenderInput;
+use crate::settings::OperatorSettings;
 
 /// Settings of a restore drill.
 #[derive(Clone, Debug, PartialEq, Default)]

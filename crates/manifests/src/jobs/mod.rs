@@ -31,7 +31,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use compaction::{CompactionJob, render_compaction_job};
 pub use copy::{CopyJob, render_copy_job};
 pub use drill::{DrillJob, render_drill_job};
-pub use restore::{RevisionIncrement, RestoreJob, SetAsideJob, RestorePoint, render_restore_job, render_set_aside_job};
+pub use restore::{
+    RestoreJob, RestorePoint, RevisionIncrement, SetAsideJob, render_restore_job,
+    render_set_aside_job,
+};
 pub use verify::{VerifyJob, render_verify_job};
 
 use crate::context::RenderContext;

@@ -13,8 +13,8 @@ use crate::error::RenderError;
 use crate::labels::Component;
 use crate::names::Ordinal;
 use crate::pod::pod_identity_env;
-use crate::settings::OperatorSettings;
 use crate::render_input::RenderInput;
+use crate::settings::OperatorSettings;
 use crate::store::escape_dollar;
 use crate::values;
 
@@ -125,7 +125,13 @@ pub fn render_set_aside_job(
     let SetAsideJob {
         ordinal, deadline, ..
     } = *aside;
-    Ok(render_volume_job(&draft, ordinal, "set-aside", args, deadline))
+    Ok(render_volume_job(
+        &draft,
+        ordinal,
+        "set-aside",
+        args,
+        deadline,
+    ))
 }
 
 /// A Job on the volume of a member, scheduled like the member.
@@ -178,7 +184,10 @@ fn apply_member_scheduling(job: &mut Job, etcd: &Etcd) {
     pod.priority_class_name
         .clone_from(&etcd.spec.priority_class_name);
     if let Some(container) = pod.containers.first_mut() {
-        container.env.get_or_insert_default().extend(pod_identity_env());
+        container
+            .env
+            .get_or_insert_default()
+            .extend(pod_identity_env());
     }
 }
 
@@ -198,7 +207,10 @@ fn build_restore_args(draft: &RenderContext<'_>, restore: &RestoreJob) -> Vec<St
         format!("--data-dir={}", config::DATA_DIR),
         format!("--name={}", draft.names.member(restore.ordinal)),
         format!("--initial-cluster={}", listed.collect::<Vec<_>>().join(",")),
-        format!("--initial-cluster-token={}", escape_dollar(&restore.cluster_token)),
+        format!(
+            "--initial-cluster-token={}",
+            escape_dollar(&restore.cluster_token)
+        ),
         format!(
             "--initial-advertise-peer-urls={}",
             draft.member_peer_urls(restore.ordinal).join(",")

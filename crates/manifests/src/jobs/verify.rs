@@ -10,8 +10,8 @@ use super::restore::RestorePoint;
 use crate::context::RenderContext;
 use crate::error::RenderError;
 use crate::labels::Component;
-use crate::settings::OperatorSettings;
 use crate::render_input::RenderInput;
+use crate::settings::OperatorSettings;
 use crate::values;
 
 /// Settings of a verification.

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort};
 
 use super::version::EtcdVersion;
 use super::{
-    ETCD_CONTAINER, RUN_MOUNT, RUN_VOLUME, data_mount, volume_mount, probes, into_read_only, security,
+    ETCD_CONTAINER, RUN_MOUNT, RUN_VOLUME, data_mount, into_read_only, probes, security,
+    volume_mount,
 };
 use crate::config;
 use crate::context::RenderContext;
@@ -13,7 +14,10 @@ use crate::values;
 pub(super) fn render_container(draft: &RenderContext<'_>) -> Container {
     let image = draft.etcd_image();
     let metrics = draft.ports.metrics;
-    let mut mounts = vec![data_mount(draft), into_read_only(volume_mount(RUN_VOLUME, RUN_MOUNT))];
+    let mut mounts = vec![
+        data_mount(draft),
+        into_read_only(volume_mount(RUN_VOLUME, RUN_MOUNT)),
+    ];
     mounts.extend(draft.certificates.etcd_mounts());
     Container {
         name: ETCD_CONTAINER.into(),
@@ -33,7 +37,10 @@ pub(super) fn render_container(draft: &RenderContext<'_>) -> Container {
         )),
         startup_probe: Some(probes::startup_probe(metrics)),
         readiness_probe: Some(probes::readiness_probe(metrics)),
-        liveness_probe: Some(probes::liveness_probe(metrics, EtcdVersion::from_image(image))),
+        liveness_probe: Some(probes::liveness_probe(
+            metrics,
+            EtcdVersion::from_image(image),
+        )),
         security_context: Some(security::container_context()),
         volume_mounts: Some(mounts),
         ..Container::default()

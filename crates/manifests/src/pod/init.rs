@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Container;
 
 use super::{
-    CONFIG_MOUNT, CONFIG_VOLUME, INIT_CONTAINER, RUN_MOUNT, RUN_VOLUME, build_client_flags, data_mount,
-    pod_identity_env, volume_mount, into_read_only, security,
+    CONFIG_MOUNT, CONFIG_VOLUME, INIT_CONTAINER, RUN_MOUNT, RUN_VOLUME, build_client_flags,
+    data_mount, into_read_only, pod_identity_env, security, volume_mount,
 };
 use crate::config;
 use crate::context::RenderContext;
@@ -21,7 +21,10 @@ pub(super) fn render_containers(draft: &RenderContext<'_>) -> Vec<Container> {
     let local = draft.store.as_ref().filter(|_| !draft.runs_as_root());
     let image = &draft.settings.images.restorer;
     let chown = local.and_then(|store| render_chown_container(image, draft.pull_policy(), store));
-    chown.into_iter().chain([render_init_container(draft)]).collect()
+    chown
+        .into_iter()
+        .chain([render_init_container(draft)])
+        .collect()
 }
 
 fn render_init_container(draft: &RenderContext<'_>) -> Container {

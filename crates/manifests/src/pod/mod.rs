@@ -84,7 +84,10 @@ fn render_pod_spec(draft: &RenderContext<'_>) -> Result<PodSpec, RenderError> {
     let has_account = draft.has_runtime_components();
     Ok(PodSpec {
         init_containers: Some(init::render_containers(draft)),
-        containers: vec![etcd::render_container(draft), sidecar::render_container(draft)?],
+        containers: vec![
+            etcd::render_container(draft),
+            sidecar::render_container(draft)?,
+        ],
         volumes: Some(build_volumes(draft)),
         host_aliases: Some(vec![HostAlias {
             // Certificates contain this name, so clients inside the pod can verify etcd on localhost.
@@ -171,13 +174,16 @@ pub(crate) fn pod_identity_env() -> Vec<EnvVar> {
 
 /// TLS flags of etcd clients inside the pod.
 fn build_client_flags(draft: &RenderContext<'_>) -> Vec<String> {
-    draft.certificates.client_files().map_or_else(Vec::new, |files| {
-        vec![
-            format!("--cacert={}", files.ca),
-            format!("--cert={}", files.certificate),
-            format!("--key={}", files.key),
-        ]
-    })
+    draft
+        .certificates
+        .client_files()
+        .map_or_else(Vec::new, |files| {
+            vec![
+                format!("--cacert={}", files.ca),
+                format!("--cert={}", files.certificate),
+                format!("--key={}", files.key),
+            ]
+        })
 }
 
 /// Annotations of Job pods: those of the members, except `safe-to-evict: "false"`, which would block the
@@ -187,7 +193,10 @@ pub(crate) fn filter_job_annotations(
 ) -> Option<BTreeMap<String, String>> {
     const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     let mut annotations = given?.clone();
-    if annotations.get(SAFE_TO_EVICT).is_some_and(|value| value == "false") {
+    if annotations
+        .get(SAFE_TO_EVICT)
+        .is_some_and(|value| value == "false")
+    {
         annotations.remove(SAFE_TO_EVICT);
     }
     (!annotations.is_empty()).then_some(annotations)

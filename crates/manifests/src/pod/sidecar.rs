@@ -7,12 +7,14 @@ use mainstay_crds::etcd::{BackupSpec, CompressionPolicy, GarbageCollectionPolicy
 use mainstay_crds::scalar::DurationString;
 
 use super::etcd::container_port;
-use super::{SIDECAR_CONTAINER, build_client_flags, data_mount, pod_identity_env, probes, security};
+use super::{
+    SIDECAR_CONTAINER, build_client_flags, data_mount, pod_identity_env, probes, security,
+};
 use crate::config;
 use crate::context::RenderContext;
 use crate::error::RenderError;
-use crate::schedule;
 use crate::render_input::UrlScheme;
+use crate::schedule;
 use crate::store::escape_dollar;
 use crate::values;
 
@@ -40,7 +42,11 @@ pub(super) fn render_container(draft: &RenderContext<'_>) -> Result<Container, R
         args: Some(build_args(draft)?),
         env: Some(env),
         ports: Some(vec![container_port("server", draft.ports.backup)]),
-        resources: Some(values::resources_or_default(backup.resources.as_ref(), "50m", "128Mi")),
+        resources: Some(values::resources_or_default(
+            backup.resources.as_ref(),
+            "50m",
+            "128Mi",
+        )),
         liveness_probe: Some(liveness_probe(draft)),
         security_context: Some(security::container_context()),
         volume_mounts: Some(mounts),
@@ -56,7 +62,11 @@ fn liveness_probe(draft: &RenderContext<'_>) -> Probe {
         UrlScheme::Https => "HTTPS",
     };
     Probe {
-        http_get: Some(probes::http_get_action("/readyz", draft.ports.backup, scheme)),
+        http_get: Some(probes::http_get_action(
+            "/readyz",
+            draft.ports.backup,
+            scheme,
+        )),
         initial_delay_seconds: Some(30),
         period_seconds: Some(20),
         timeout_seconds: Some(10),
@@ -101,7 +111,10 @@ fn build_args(draft: &RenderContext<'_>) -> Result<Vec<String>, RenderError> {
                     "--delta-snapshot-lease-name={}",
                     draft.names.delta_snapshot_lease()
                 ),
-                format!("--coordination-name={}", draft.names.coordination_config_map()),
+                format!(
+                    "--coordination-name={}",
+                    draft.names.coordination_config_map()
+                ),
             ]);
         }
     }

@@ -24,7 +24,9 @@ fn store_context(side: StoreSide) -> StoreContext {
 }
 
 fn build_access(store: &StoreSpec, side: StoreSide) -> StoreAccess {
-    StoreAccess::from_spec(store, &store_context(side)).unwrap().unwrap()
+    StoreAccess::from_spec(store, &store_context(side))
+        .unwrap()
+        .unwrap()
 }
 
 #[test]
@@ -38,7 +40,8 @@ fn every_alias_means_a_provider_the_programs_know() {
 
 #[test]
 fn a_provider_nobody_knows_is_an_error_and_none_is_no_store() {
-    let error = StoreAccess::from_spec(&store_spec("ftp"), &store_context(StoreSide::Primary)).unwrap_err();
+    let error =
+        StoreAccess::from_spec(&store_spec("ftp"), &store_context(StoreSide::Primary)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "spec.backup.store: unknown store provider \"ftp\""
@@ -47,8 +50,14 @@ fn a_provider_nobody_knows_is_an_error_and_none_is_no_store() {
         provider: None,
         ..store_spec("")
     };
-    assert_eq!(StoreAccess::from_spec(&absent, &store_context(StoreSide::Primary)).unwrap(), None);
-    assert_eq!(StoreAccess::from_spec(&store_spec(""), &store_context(StoreSide::Primary)).unwrap(), None);
+    assert_eq!(
+        StoreAccess::from_spec(&absent, &store_context(StoreSide::Primary)).unwrap(),
+        None
+    );
+    assert_eq!(
+        StoreAccess::from_spec(&store_spec(""), &store_context(StoreSide::Primary)).unwrap(),
+        None
+    );
 }
 
 #[test]
@@ -148,7 +157,10 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
         ..store_spec("aws")
     };
     let error = StoreAccess::from_spec(&cloud, &store_context(StoreSide::Primary)).unwrap_err();
-    assert!(error.to_string().contains("requires a container"), "{error}");
+    assert!(
+        error.to_string().contains("requires a container"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -245,7 +245,10 @@ fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
 fn a_variable_that_is_given_is_not_set_twice() {
     let given = r#"extraEnv=[{"name": "MAINSTAY_LOG_LEVEL", "value": "trace"}]"#;
     let objects = render_chart(&helm_binaries()[0], &[given]).unwrap();
-    let env = controller_container(&objects)["env"].as_array().unwrap().iter();
+    let env = controller_container(&objects)["env"]
+        .as_array()
+        .unwrap()
+        .iter();
     let levels: Vec<&Value> = env
         .filter(|one| one["name"] == "MAINSTAY_LOG_LEVEL")
         .collect();

@@ -3,9 +3,10 @@
 use clap::Parser as _;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use mainstay_crds::etcd::LeaderElectionSpec;
-use mainstay_crds::scalar::{Schedule, DurationString};
+use mainstay_crds::scalar::{DurationString, Schedule};
 use mainstay_manifests::jobs::{
-    RestoreJob, SetAsideJob, RestorePoint, VerifyJob, render_restore_job, render_set_aside_job, render_verify_job,
+    RestoreJob, RestorePoint, SetAsideJob, VerifyJob, render_restore_job, render_set_aside_job,
+    render_verify_job,
 };
 use mainstay_manifests::{RenderInput, render};
 use mainstay_restorer::args::RestorerArgs;
@@ -13,7 +14,8 @@ use mainstay_restorer::commands::RestorerCommand;
 use mainstay_sidecar::args::SidecarArgs;
 
 use crate::support::{
-    all_containers, render_all_copies, job_template, render_jobs, plain_etcd, pod_spec, render_etcd, settings, store_spec, etcd_variants,
+    all_containers, etcd_variants, job_template, plain_etcd, pod_spec, render_all_copies,
+    render_etcd, render_jobs, settings, store_spec,
 };
 
 /// The command line after the kubelet expanded variables and replaced `$$` by `$`.
@@ -69,8 +71,11 @@ fn check_restorer(name: &str, container: &Container) {
     }
     let args = RestorerArgs::try_parse_from(&line).unwrap_or_else(|e| panic!("{name}: {e}"));
     let is_right = match (&args.command, container.name.as_str()) {
-        (RestorerCommand::Init(_), "init") | (RestorerCommand::Own(_), "change-backup-bucket-permissions") => true,
-        (RestorerCommand::Restore(args), "restore" | "restore-drill") => args.store.prefix.len() > 3,
+        (RestorerCommand::Init(_), "init")
+        | (RestorerCommand::Own(_), "change-backup-bucket-permissions") => true,
+        (RestorerCommand::Restore(args), "restore" | "restore-drill") => {
+            args.store.prefix.len() > 3
+        }
         (RestorerCommand::Verify(args), "verify-backup") => args.data_dir.is_none(),
         (RestorerCommand::SetAside(args), "set-aside") => args.data_dir.is_absolute(),
         (RestorerCommand::Compact(args), "compact-backup") => args.store.prefix.len() > 3,

@@ -2,12 +2,13 @@
 
 use std::fs;
 
-use mainstay_manifests::{ManifestObject, RuntimeComponents, RenderInput, render};
+use mainstay_manifests::{ManifestObject, RenderInput, RuntimeComponents, render};
 use serde::Serialize;
 
 use crate::support::{
-    PROVIDERS, store_without_secret, find_container, render_copy, crate_path, render_jobs, plain_etcd, pod_spec, render_etcd, load_sample, list_samples,
-    settings, store_spec, tls_combinations,
+    PROVIDERS, crate_path, find_container, list_samples, load_sample, plain_etcd, pod_spec,
+    render_copy, render_etcd, render_jobs, settings, store_spec, store_without_secret,
+    tls_combinations,
 };
 
 fn assert_golden(name: &str, text: &str) {
@@ -27,7 +28,10 @@ fn to_yaml(value: &impl Serialize) -> String {
 }
 
 fn to_documents(objects: &[ManifestObject]) -> String {
-    let texts: Vec<String> = objects.iter().map(|object| to_yaml(&object.object)).collect();
+    let texts: Vec<String> = objects
+        .iter()
+        .map(|object| to_yaml(&object.object))
+        .collect();
     texts.join("---\n")
 }
 
@@ -94,7 +98,10 @@ fn jobs_are_rendered_as_a_whole() {
         let name = name.trim_start_matches(etcd.metadata.name.as_deref().unwrap());
         assert_golden(&format!("job{name}"), &to_yaml(&job));
     }
-    assert_golden("job-copy", &to_yaml(&render_copy(store_spec("gcp"), store_spec("aws"))));
+    assert_golden(
+        "job-copy",
+        &to_yaml(&render_copy(store_spec("gcp"), store_spec("aws"))),
+    );
     let ambient = render_copy(store_without_secret("gcp"), store_without_secret("aws"));
     assert_golden("job-copy-ambient", &to_yaml(&ambient));
 }

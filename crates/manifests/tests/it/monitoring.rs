@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::chart::{helm_binaries, filter_kind, render_chart};
+use crate::chart::{filter_kind, helm_binaries, render_chart};
 use crate::support::crate_path;
 
 const RULES: &str = "../../charts/etcd-mainstay/rules/etcd-mainstay.yaml";
@@ -61,7 +61,11 @@ fn documented_series() -> BTreeMap<String, BTreeSet<String>> {
     };
     let pages = ["metrics", "controller"].map(|name| read_file(&format!("../../docs/{name}.md")));
     let rows = pages.iter().flat_map(|page| page.lines());
-    let is_series = |line: &&str| SERIES_ROW_PREFIXES.iter().any(|family| line.starts_with(family));
+    let is_series = |line: &&str| {
+        SERIES_ROW_PREFIXES
+            .iter()
+            .any(|family| line.starts_with(family))
+    };
     let rows = rows.filter(is_series);
     let series = rows.filter_map(|row| {
         let cells: Vec<&str> = row.split('|').collect();
@@ -139,7 +143,8 @@ fn the_reader_of_expressions_sees_series_and_labels() {
 fn run_promtool(arguments: &[&str], dir: &Path) -> String {
     let program = std::env::var_os("MAINSTAY_PROMTOOL").map(PathBuf::from);
     let program = program.filter(|path| path.is_file());
-    let program = program.expect("MAINSTAY_PROMTOOL is not the path of a program; run `make setup`");
+    let program =
+        program.expect("MAINSTAY_PROMTOOL is not the path of a program; run `make setup`");
     let output = Command::new(program)
         .args(arguments)
         .current_dir(dir)
@@ -181,7 +186,10 @@ fn every_alert_fires_when_it_should_and_only_then() {
     let cases: Vec<&Value> = cases
         .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
         .collect();
-    for (fires, message) in [(true, "has no test in which it fires"), (false, "has no test in which it does not fire")] {
+    for (fires, message) in [
+        (true, "has no test in which it fires"),
+        (false, "has no test in which it does not fire"),
+    ] {
         let of_kind = cases
             .iter()
             .filter(|case| case["exp_alerts"].as_array().unwrap().is_empty() != fires);

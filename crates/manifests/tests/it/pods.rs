@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use mainstay_manifests::{PeerTlsPhase, RenderInput, render};
 
 use crate::support::{
-    container_args, find_container, all_containers, render_all_copies, job_template, render_jobs, plain_etcd, pod_spec, render_etcd, settings, store_spec,
-    tls_config, etcd_variants,
+    all_containers, container_args, etcd_variants, find_container, job_template, plain_etcd,
+    pod_spec, render_all_copies, render_etcd, render_jobs, settings, store_spec, tls_config,
 };
 
 /// All rendered pods, each with the volumes that a claim template provides.
@@ -220,7 +220,9 @@ fn what_the_controller_holds_back_is_what_runs() {
     let manifests = render(&etcd, &settings(), &shape).unwrap();
     let set = manifests.stateful_set.spec.as_ref().unwrap();
     assert_eq!(set.replicas, Some(1));
-    let image = find_container(pod_spec(&manifests), "etcd").image.as_deref();
+    let image = find_container(pod_spec(&manifests), "etcd")
+        .image
+        .as_deref();
     assert_eq!(image, Some("etcd:v3.5.30"));
     let claim = set.volume_claim_templates.as_ref().unwrap()[0]
         .spec
@@ -272,7 +274,10 @@ fn the_certificates_of_members_are_found_again_in_the_objects() {
         let manifests = render(&etcd, &settings(), &shape).unwrap();
         mainstay_manifests::tls::find_peer_tls(&manifests.stateful_set, &manifests.config_map)
     };
-    assert_eq!(found(PeerTlsPhase::On(config.clone())), Some(config.clone()));
+    assert_eq!(
+        found(PeerTlsPhase::On(config.clone())),
+        Some(config.clone())
+    );
     assert_eq!(found(PeerTlsPhase::Prepared(config.clone())), Some(config));
     assert_eq!(found(PeerTlsPhase::Off), None);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use crate::chart::{helm_binaries, filter_kind, render_chart};
-use crate::support::{render_jobs, plain_etcd, render_etcd, store_spec};
+use crate::chart::{filter_kind, helm_binaries, render_chart};
+use crate::support::{plain_etcd, render_etcd, render_jobs, store_spec};
 use mainstay_manifests::RenderInput;
 
 /// Required verbs per resource, with the reason.
@@ -24,7 +24,11 @@ const REQUIRED_PERMISSIONS: [(&str, &str, &[&str]); 23] = [
         &["get", "list", "watch", "patch", "delete"],
     ),
     (DRUID_GROUP, "etcds/status", &["get", "patch"]),
-    (DRUID_GROUP, "etcdcopybackupstasks/status", &["get", "patch"]),
+    (
+        DRUID_GROUP,
+        "etcdcopybackupstasks/status",
+        &["get", "patch"],
+    ),
     (DRUID_GROUP, "etcdopstasks/status", &["get", "patch"]),
     // Required for owner references with `blockOwnerDeletion`.
     (DRUID_GROUP, "etcds/finalizers", &["update"]),
@@ -68,10 +72,12 @@ const ALL_VERBS: &[&str] = &["get", "list", "watch", "create", "patch", "delete"
 type Permission = (String, String, String);
 
 fn required_permissions() -> BTreeSet<Permission> {
-    let rights = REQUIRED_PERMISSIONS.iter().flat_map(|(group, resource, verbs)| {
-        let right = |verb: &&str| permission(group, resource, verb);
-        verbs.iter().map(right).collect::<Vec<_>>()
-    });
+    let rights = REQUIRED_PERMISSIONS
+        .iter()
+        .flat_map(|(group, resource, verbs)| {
+            let right = |verb: &&str| permission(group, resource, verb);
+            verbs.iter().map(right).collect::<Vec<_>>()
+        });
     rights.collect()
 }
 
@@ -96,7 +102,11 @@ fn granted_permissions(rules: &[PolicyRule]) -> BTreeSet<Permission> {
         assert!(rule.resource_names.is_none() && rule.non_resource_urls.is_none());
         for group in rule.api_groups.as_ref().unwrap() {
             for resource in rule.resources.as_ref().unwrap() {
-                rights.extend(rule.verbs.iter().map(|verb| permission(group, resource, verb)));
+                rights.extend(
+                    rule.verbs
+                        .iter()
+                        .map(|verb| permission(group, resource, verb)),
+                );
             }
         }
     }
@@ -107,7 +117,10 @@ const ROLE_NAME: &str = "mainstay-etcd-mainstay";
 
 #[test]
 fn the_controller_may_do_what_it_needs_and_nothing_else() {
-    assert_eq!(granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &[])), required_permissions());
+    assert_eq!(
+        granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &[])),
+        required_permissions()
+    );
 }
 
 #[test]
@@ -154,7 +167,11 @@ fn nothing_is_allowed_wholesale_in_any_role() {
     ];
     for values in [&[][..], &everything[..1], &everything[..]] {
         let objects = render_chart(&helm_binaries()[0], values).unwrap();
-        let roles = [filter_kind(&objects, "Role"), filter_kind(&objects, "ClusterRole")].concat();
+        let roles = [
+            filter_kind(&objects, "Role"),
+            filter_kind(&objects, "ClusterRole"),
+        ]
+        .concat();
         assert!(roles.len() >= 2);
         for role in roles {
             let text = role["rules"].to_string();
@@ -173,7 +190,10 @@ fn secrets_may_be_limited_to_namespaces() {
     let cluster_wide = granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &values));
     assert_eq!(cluster_wide, &required_permissions() - &of_secrets);
     let secrets = "mainstay-etcd-mainstay-secrets";
-    assert_eq!(granted_permissions(&role_rules("Role", secrets, &values)), of_secrets);
+    assert_eq!(
+        granted_permissions(&role_rules("Role", secrets, &values)),
+        of_secrets
+    );
     let objects = render_chart(&helm_binaries()[0], &values).unwrap();
     for kind in ["Role", "RoleBinding"] {
         let of_kind = filter_kind(&objects, kind);
@@ -202,7 +222,10 @@ fn an_installation_for_one_namespace_has_no_right_elsewhere() {
     for kind in ["ClusterRole", "ClusterRoleBinding"] {
         assert!(filter_kind(&objects, kind).is_empty(), "{kind}");
     }
-    assert_eq!(granted_permissions(&role_rules("Role", ROLE_NAME, &values)), required_permissions());
+    assert_eq!(
+        granted_permissions(&role_rules("Role", ROLE_NAME, &values)),
+        required_permissions()
+    );
     for role in filter_kind(&objects, "Role") {
         let place = &role["metadata"]["namespace"];
         assert!(place == "shoot" || place == "garden", "{place}");

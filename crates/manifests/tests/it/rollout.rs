@@ -5,7 +5,10 @@ use mainstay_crds::etcd::{BootstrapMember, BootstrapWithExistingCluster, MemberP
 use mainstay_crds::scalar::Url;
 use mainstay_manifests::{CONFIG_CHECKSUM, EtcdClusterState, PeerTlsPhase, RenderInput, render};
 
-use crate::support::{container_args, find_container, peer_tls_config, plain_etcd, pod_spec, render_etcd, settings, pod_template};
+use crate::support::{
+    container_args, find_container, peer_tls_config, plain_etcd, pod_spec, pod_template,
+    render_etcd, settings,
+};
 
 fn render_checksum(etcd: &Etcd, shape: &RenderInput) -> String {
     let manifests = render(etcd, &settings(), shape).unwrap();
@@ -126,7 +129,10 @@ fn a_hibernated_cluster_keeps_its_template_and_has_no_members() {
     etcd.spec.replicas = 0;
     let hibernated = render_etcd(&etcd);
     assert_eq!(pod_template(&running), pod_template(&hibernated));
-    assert_eq!(hibernated.stateful_set.spec.as_ref().unwrap().replicas, Some(0));
+    assert_eq!(
+        hibernated.stateful_set.spec.as_ref().unwrap().replicas,
+        Some(0)
+    );
     assert!(hibernated.member_leases.is_empty());
     let config = render_config(&etcd, &RenderInput::from_etcd(&etcd));
     assert_eq!(config["initial-cluster"], "");

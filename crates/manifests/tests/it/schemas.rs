@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use mainstay_crds::Etcd;
-use mainstay_manifests::{RuntimeComponents, RenderInput, render};
+use mainstay_manifests::{RenderInput, RuntimeComponents, render};
 use serde::Serialize;
 
 use crate::chart;
-use crate::support::{render_all_copies, render_jobs, load_sample, settings, etcd_variants};
+use crate::support::{etcd_variants, load_sample, render_all_copies, render_jobs, settings};
 
 const SCHEMA_VERSIONS: [&str; 3] = ["1.28", "1.32", "1.36"];
 /// The sample with every field uses fields that older versions do not have.

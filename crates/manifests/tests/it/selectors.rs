@@ -7,7 +7,9 @@ use mainstay_manifests::labels::{format_member_selector, stateful_set_selector};
 use mainstay_manifests::{Manifests, Names, RenderInput};
 use proptest::prelude::*;
 
-use crate::support::{render_all_copies, job_template, render_jobs, plain_etcd, render_etcd, pod_template};
+use crate::support::{
+    job_template, plain_etcd, pod_template, render_all_copies, render_etcd, render_jobs,
+};
 
 type Labels = BTreeMap<String, String>;
 

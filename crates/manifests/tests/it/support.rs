@@ -9,10 +9,12 @@ use mainstay_crds::store::StoreSpec;
 use mainstay_crds::tls::{CaSecretReference, PeerTlsConfig, SecretReference, TlsConfig};
 use mainstay_crds::{Etcd, EtcdCopyBackupsTask};
 use mainstay_manifests::jobs::{
-    RevisionIncrement, CompactionJob, CopyJob, DrillJob, RestoreJob, RestorePoint, render_compaction_job, render_copy_job,
-    render_drill_job, render_restore_job,
+    CompactionJob, CopyJob, DrillJob, RestoreJob, RestorePoint, RevisionIncrement,
+    render_compaction_job, render_copy_job, render_drill_job, render_restore_job,
 };
-use mainstay_manifests::{DefaultImages, Manifests, PeerTlsPhase, OperatorSettings, RenderInput, render};
+use mainstay_manifests::{
+    DefaultImages, Manifests, OperatorSettings, PeerTlsPhase, RenderInput, render,
+};
 
 pub(crate) fn crate_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -244,7 +246,9 @@ pub(crate) fn render_jobs(etcd: &Etcd, shape: &RenderInput) -> Vec<Job> {
 
 /// The Job of a copy from one store to another.
 pub(crate) fn render_copy(source: StoreSpec, target: StoreSpec) -> Job {
-    let text = fs::read_to_string(crate_path("../../crds/samples/copy-backups-everything.yaml"));
+    let text = fs::read_to_string(crate_path(
+        "../../crds/samples/copy-backups-everything.yaml",
+    ));
     let mut task: EtcdCopyBackupsTask = serde_norway::from_str(&text.unwrap()).unwrap();
     task.metadata
         .namespace

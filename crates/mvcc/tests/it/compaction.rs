@@ -1,12 +1,14 @@
 //! A compaction keeps the same rows as etcd, proven by the hash.
 
-use mainstay_bbolt::{Database, BboltError, check};
+use mainstay_bbolt::{BboltError, Database, check};
 use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatus;
 use mainstay_mvcc::compact::{SurvivingRows, compact_into};
 use mainstay_mvcc::hash::hash_kv;
 
-use crate::support::{MemoryDisk, Row, data_set_1, data_set_2, build_database, check_history, row_names};
+use crate::support::{
+    MemoryDisk, Row, build_database, check_history, data_set_1, data_set_2, row_names,
+};
 
 pub(crate) fn compact_database(source: &Database<Vec<u8>>, revision: i64) -> Database<Vec<u8>> {
     let revision = Revision(revision);

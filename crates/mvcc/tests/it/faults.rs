@@ -1,9 +1,11 @@
 //! Each kind of invalid history has its own error.
 
 use mainstay_ids::Revision;
-use mainstay_mvcc::{RevisionKey, RowFault, HistoryWarning};
+use mainstay_mvcc::{HistoryWarning, RevisionKey, RowFault};
 
-use crate::support::{PutRow, Row, data_set_1, data_set_2, build_database, delete, check_history, put};
+use crate::support::{
+    PutRow, Row, build_database, check_history, data_set_1, data_set_2, delete, put,
+};
 
 fn history_fault(rows: &[Row], compact: Option<i64>) -> RowFault {
     check_history(&build_database(rows, compact, compact)).unwrap_err()
@@ -56,7 +58,10 @@ fn a_history_that_begins_late_needs_a_compaction() {
     let rows = [put((5, 0), "a", "v")];
     assert!(matches!(history_fault(&rows, None), RowFault::Gap { .. }));
     assert!(check_history(&build_database(&rows, Some(4), Some(4))).is_ok());
-    assert!(matches!(history_fault(&rows, Some(3)), RowFault::Gap { .. }));
+    assert!(matches!(
+        history_fault(&rows, Some(3)),
+        RowFault::Gap { .. }
+    ));
 }
 
 #[test]
@@ -72,7 +77,10 @@ fn contradicting_numbers_are_named() {
         }
         .to_row();
         assert!(
-            matches!(history_fault(&[row], None), RowFault::InconsistentNumbers { .. }),
+            matches!(
+                history_fault(&[row], None),
+                RowFault::InconsistentNumbers { .. }
+            ),
             "{created} {version}"
         );
     }
@@ -80,7 +88,9 @@ fn contradicting_numbers_are_named() {
     row.key.sub = 0;
     row.value = put((3, 0), "a", "").value;
     let modified = Revision(3);
-    assert!(matches!(history_fault(&[row], None), RowFault::InconsistentNumbers { modified: m, .. } if m == modified));
+    assert!(
+        matches!(history_fault(&[row], None), RowFault::InconsistentNumbers { modified: m, .. } if m == modified)
+    );
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatus;
-use mainstay_mvcc::hash::{HashError, HashKv, hash_kv, hash_kv_compacted, compute_status_hash};
+use mainstay_mvcc::hash::{HashError, HashKv, compute_status_hash, hash_kv, hash_kv_compacted};
 
-use crate::support::{PutRow, data_set_1, data_set_2, build_database, put};
+use crate::support::{PutRow, build_database, data_set_1, data_set_2, put};
 
 fn hash_at(database: &mainstay_bbolt::Database<Vec<u8>>, revision: i64) -> u32 {
     hash_kv(database, Some(Revision(revision))).unwrap().hash
@@ -102,7 +102,10 @@ fn a_file_hashes_as_a_server_that_has_compacted_farther_and_not_less_far() {
 fn tombstones_at_the_compaction_revision_do_not_count() {
     let rows = data_set_2();
     assert_eq!(hash_at(&build_database(&rows, None, None), 7), 257_016_211);
-    assert_eq!(hash_at(&build_database(&rows, None, None), 4), 2_631_046_912);
+    assert_eq!(
+        hash_at(&build_database(&rows, None, None), 4),
+        2_631_046_912
+    );
     let compacted: Vec<_> = rows
         .iter()
         .filter(|row| row.key.main != Revision(2))

@@ -7,7 +7,7 @@ use mainstay_mvcc::hash::hash_kv;
 use proptest::prelude::*;
 
 use crate::compaction::compact_database;
-use crate::support::{PutRow, Row, build_database, delete, check_history};
+use crate::support::{PutRow, Row, build_database, check_history, delete};
 
 const NAMES: [&str; 6] = ["a", "b", "ab", "c", "\u{0}", "long key"];
 

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 
 use mainstay_bbolt::{Database, Disk, ReadAt, Update};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_mvcc::{DatabaseStatus, HistoryChecker, HistorySummary, KeyValue, RevisionKey, RowFault, schema};
+use mainstay_mvcc::{
+    DatabaseStatus, HistoryChecker, HistorySummary, KeyValue, RevisionKey, RowFault, schema,
+};
 
 /// A file in memory.
 #[derive(Debug, Default)]

@@ -13,7 +13,10 @@ const ECS_REGION: &str = "US-Standard";
 /// Identity of an S3 client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum S3Identity {
-    Keys { id: Secret, secret: Secret },
+    Keys {
+        id: Secret,
+        secret: Secret,
+    },
     /// A role assumed with a web identity token; the file is read again for each exchange.
     WebIdentity {
         role_arn: String,
@@ -85,8 +88,13 @@ impl S3Credentials {
 
     /// Credentials of `OCS`; endpoint, region and keys are required.
     pub(crate) fn find_ocs(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
-        let fields = CredentialFields::find(env, role, StorageProvider::Ocs)?
-            .ok_or_else(|| unset_variable(role, StorageProvider::Ocs, "OPENSHIFT_APPLICATION_CREDENTIALS"))?;
+        let fields = CredentialFields::find(env, role, StorageProvider::Ocs)?.ok_or_else(|| {
+            unset_variable(
+                role,
+                StorageProvider::Ocs,
+                "OPENSHIFT_APPLICATION_CREDENTIALS",
+            )
+        })?;
         let endpoint = fields.get_required("endpoint")?;
         let scheme = if fields.get_flag("disableSSL")? {
             "http"
@@ -112,7 +120,9 @@ impl S3Credentials {
     pub(crate) fn find_ecs(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
         let own = |name: &str| format!("{}{name}", role.variable_prefix());
         let find = |name: &str| env.get(&own(name)).or_else(|| env.get(name));
-        let need = |name: &'static str| find(name).ok_or_else(|| unset_variable(role, StorageProvider::Ecs, name));
+        let need = |name: &'static str| {
+            find(name).ok_or_else(|| unset_variable(role, StorageProvider::Ecs, name))
+        };
         let flag = |name: &str| match find(name) {
             None => Ok(false),
             Some(text) => parse_flag(text).ok_or_else(|| CredentialError::InvalidVariable {
@@ -150,7 +160,10 @@ pub(crate) struct AzureAccount {
 
 impl AzureAccount {
     /// `None` if no variable is set: the identity is ambient.
-    pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Option<Self>, CredentialError> {
+    pub(crate) fn find(
+        env: &Environment,
+        role: StoreRole,
+    ) -> Result<Option<Self>, CredentialError> {
         let Some(fields) = CredentialFields::find(env, role, StorageProvider::Abs)? else {
             return Ok(None);
         };
@@ -181,7 +194,10 @@ pub(crate) enum GoogleKind {
 
 impl GoogleAccount {
     /// `None` if no variable is set: the identity is ambient.
-    pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Option<Self>, CredentialError> {
+    pub(crate) fn find(
+        env: &Environment,
+        role: StoreRole,
+    ) -> Result<Option<Self>, CredentialError> {
         let Some(fields) = CredentialFields::find(env, role, StorageProvider::Gcs)? else {
             return Ok(None);
         };
@@ -212,8 +228,13 @@ pub(crate) struct OssAccount {
 
 impl OssAccount {
     pub(crate) fn find(env: &Environment, role: StoreRole) -> Result<Self, CredentialError> {
-        let fields = CredentialFields::find(env, role, StorageProvider::Oss)?
-            .ok_or_else(|| unset_variable(role, StorageProvider::Oss, "ALICLOUD_APPLICATION_CREDENTIALS"))?;
+        let fields = CredentialFields::find(env, role, StorageProvider::Oss)?.ok_or_else(|| {
+            unset_variable(
+                role,
+                StorageProvider::Oss,
+                "ALICLOUD_APPLICATION_CREDENTIALS",
+            )
+        })?;
         Ok(Self {
             access_key_id: fields.get_required("accessKeyID")?,
             access_key_secret: fields.get_required("accessKeySecret")?,
@@ -223,7 +244,9 @@ impl OssAccount {
 }
 
 fn get_plain(fields: &CredentialFields, name: &str) -> Option<String> {
-    fields.get_optional(name).map(|value| value.expose().to_owned())
+    fields
+        .get_optional(name)
+        .map(|value| value.expose().to_owned())
 }
 
 fn unset_variable(role: StoreRole, provider: StorageProvider, name: &str) -> CredentialError {

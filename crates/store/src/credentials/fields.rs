@@ -146,7 +146,11 @@ pub(super) fn variable_stem(provider: StorageProvider) -> Option<&'static str> {
 }
 
 /// Fingerprints the credential files. Unreadable files count as absent; the next open reports the error.
-pub(crate) fn fingerprint_credentials(env: &Environment, role: StoreRole, provider: StorageProvider) -> CredentialFingerprint {
+pub(crate) fn fingerprint_credentials(
+    env: &Environment,
+    role: StoreRole,
+    provider: StorageProvider,
+) -> CredentialFingerprint {
     let Some(variable_stem) = variable_stem(provider) else {
         return CredentialFingerprint(Vec::new());
     };
@@ -179,7 +183,12 @@ struct CredentialLocation {
 }
 
 impl CredentialLocation {
-    fn find(env: &Environment, role: StoreRole, variable_stem: &str, provider: StorageProvider) -> Option<Self> {
+    fn find(
+        env: &Environment,
+        role: StoreRole,
+        variable_stem: &str,
+        provider: StorageProvider,
+    ) -> Option<Self> {
         let plain = format!("{}{variable_stem}", role.variable_prefix());
         // Google's own tools define GOOGLE_APPLICATION_CREDENTIALS as a file, not a directory.
         if provider == StorageProvider::Gcs {
@@ -369,13 +378,16 @@ impl CredentialFields {
     pub(super) fn get_flag(&self, field: &'static str) -> Result<bool, CredentialError> {
         match self.get_optional(field) {
             None => Ok(false),
-            Some(value) => {
-                parse_flag(value.expose()).ok_or_else(|| self.invalid_field(field, "`true` or `false`"))
-            }
+            Some(value) => parse_flag(value.expose())
+                .ok_or_else(|| self.invalid_field(field, "`true` or `false`")),
         }
     }
 
-    pub(super) fn invalid_field(&self, field: &'static str, expected: &'static str) -> CredentialError {
+    pub(super) fn invalid_field(
+        &self,
+        field: &'static str,
+        expected: &'static str,
+    ) -> CredentialError {
         CredentialError::InvalidField {
             variable: self.variable.clone(),
             path: self.path.clone(),

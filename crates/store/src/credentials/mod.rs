@@ -12,13 +12,13 @@
 //! value. Values are [`crate::Secret`]s as soon as they are read; errors name variable, file and field,
 //! never a value.
 
-mod fields;
 mod accounts;
+mod fields;
 
-pub(crate) use fields::fingerprint_credentials;
-pub use fields::{CredentialError, CredentialFingerprint};
 pub(crate) use accounts::GoogleKind;
 pub(crate) use accounts::{AzureAccount, GoogleAccount, OssAccount, S3Credentials, S3Identity};
+pub(crate) use fields::fingerprint_credentials;
+pub use fields::{CredentialError, CredentialFingerprint};
 
 #[cfg(test)]
 mod tests;

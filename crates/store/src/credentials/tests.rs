@@ -111,7 +111,10 @@ fn each_role_reads_its_own_variables_only() {
     for (role, variable) in [
         (StoreRole::Primary, "AWS_APPLICATION_CREDENTIALS"),
         (StoreRole::Source, "SOURCE_AWS_APPLICATION_CREDENTIALS"),
-        (StoreRole::Secondary, "SECONDARY_AWS_APPLICATION_CREDENTIALS"),
+        (
+            StoreRole::Secondary,
+            "SECONDARY_AWS_APPLICATION_CREDENTIALS",
+        ),
     ] {
         let env = mount.env_for_directory(variable);
         for requested in [StoreRole::Primary, StoreRole::Source, StoreRole::Secondary] {
@@ -151,7 +154,10 @@ fn a_path_that_leads_nowhere_is_named() {
     );
     let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS_JSON", "/no/such.json")]);
     let error = S3Credentials::find(&env, StoreRole::Primary).unwrap_err();
-    assert!(matches!(error, CredentialError::ReadFile { .. }), "{error:?}");
+    assert!(
+        matches!(error, CredentialError::ReadFile { .. }),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -200,7 +206,9 @@ fn a_role_is_taken_on_with_the_token_beside_it() {
         token_file: "/var/run/token".into(),
     };
     assert_eq!(
-        S3Credentials::find(&env, StoreRole::Primary).unwrap().identity,
+        S3Credentials::find(&env, StoreRole::Primary)
+            .unwrap()
+            .identity,
         expected
     );
 }
@@ -233,7 +241,8 @@ fn ecs_reads_plain_variables_and_a_role_may_have_its_own() {
         ("ECS_ACCESS_KEY_ID", "id"),
         ("ECS_SECRET_ACCESS_KEY", "secret"),
     ];
-    let access = S3Credentials::find_ecs(&Environment::from_iter(common), StoreRole::Source).unwrap();
+    let access =
+        S3Credentials::find_ecs(&Environment::from_iter(common), StoreRole::Source).unwrap();
     assert_eq!(access.identity, expected_keys());
     assert_eq!(access.endpoint.as_deref(), Some("https://ecs.local:9021"));
     assert!(access.path_style);
@@ -247,7 +256,10 @@ fn ecs_reads_plain_variables_and_a_role_may_have_its_own() {
     assert_eq!(access.endpoint.as_deref(), Some("http://other:1"));
 
     let error = S3Credentials::find_ecs(&Environment::default(), StoreRole::Source).unwrap_err();
-    assert!(matches!(error, CredentialError::UnsetVariable { .. }), "{error:?}");
+    assert!(
+        matches!(error, CredentialError::UnsetVariable { .. }),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -280,7 +292,9 @@ fn ocs_azure_and_oss_need_all_their_fields() {
     let env = azure.env_for_directory("AZURE_APPLICATION_CREDENTIALS");
     assert!(AzureAccount::find(&env, StoreRole::Primary).is_err());
     fs::write(azure.path().join("storageKey"), "a2V5").unwrap();
-    let account = AzureAccount::find(&env, StoreRole::Primary).unwrap().unwrap();
+    let account = AzureAccount::find(&env, StoreRole::Primary)
+        .unwrap()
+        .unwrap();
     assert_eq!(
         account.domain.as_deref(),
         Some("blob.core.chinacloudapi.cn")
@@ -346,7 +360,12 @@ fn a_fingerprint_changes_with_the_files_and_only_then() {
     fs::write(mount.path().join("endpoint"), "https://new").unwrap();
     assert_ne!(second, now());
     assert_eq!(
-        fingerprint_credentials(&Environment::default(), StoreRole::Primary, StorageProvider::S3).file_count(),
+        fingerprint_credentials(
+            &Environment::default(),
+            StoreRole::Primary,
+            StorageProvider::S3
+        )
+        .file_count(),
         0
     );
 }
@@ -376,7 +395,10 @@ fn a_mounted_secret_that_is_swapped_by_its_link_is_noticed() {
     assert_eq!(before.file_count(), 3);
     fs::remove_file(&data).unwrap();
     std::os::unix::fs::symlink("..v2", &data).unwrap();
-    assert_ne!(before, fingerprint_credentials(&env, StoreRole::Primary, StorageProvider::S3));
+    assert_ne!(
+        before,
+        fingerprint_credentials(&env, StoreRole::Primary, StorageProvider::S3)
+    );
     let access = S3Credentials::find(&env, StoreRole::Primary).unwrap();
     let expected = S3Identity::Keys {
         id: Secret::new("id"),

@@ -101,7 +101,10 @@ fn messages_name_step_provider_container_and_key() {
 
 #[test]
 fn an_error_survives_the_trip_through_std_io() {
-    let error = StoreError::AlreadyExists { place: test_location() }.into_io_error();
+    let error = StoreError::AlreadyExists {
+        place: test_location(),
+    }
+    .into_io_error();
     assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     let back = error.downcast::<StoreError>().unwrap();
     assert_eq!(back.class(), ErrorClass::Exists);

@@ -8,7 +8,12 @@ fn test_directory() -> (tempfile::TempDir, Directory) {
     (home, directory)
 }
 
-fn put_object(directory: &Directory, key: &str, bytes: &[u8], mode: WriteMode) -> Result<(), AttemptError> {
+fn put_object(
+    directory: &Directory,
+    key: &str,
+    bytes: &[u8],
+    mode: WriteMode,
+) -> Result<(), AttemptError> {
     let file = directory.create_unfinished(key)?;
     file.write_at(bytes, 0)?;
     file.publish(mode)
@@ -101,7 +106,10 @@ fn a_listing_stays_inside_its_folder() {
     );
     assert_eq!(list_keys(&directory, "").len(), 4);
     assert_eq!(list_keys(&directory, "absent"), Vec::<String>::new());
-    assert_eq!(list_keys(&directory, "top/under-a-file"), Vec::<String>::new());
+    assert_eq!(
+        list_keys(&directory, "top/under-a-file"),
+        Vec::<String>::new()
+    );
 }
 
 #[test]

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
-use super::{StoreOpenError, Remote, trim_base_url, client_error, build_client_options, credential_error, resolve_endpoint};
+use super::{
+    Remote, StoreOpenError, build_client_options, client_error, credential_error, resolve_endpoint,
+    trim_base_url,
+};
 use crate::config::StoreConfig;
 use crate::connector::{Connector, disable_client_retries};
 use crate::credentials::AzureAccount;
@@ -49,15 +52,13 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
 
 /// Ambient identity: workload identity, managed identity or Azure's standard variables.
 fn builder_from_env(env: &Environment) -> MicrosoftAzureBuilder {
-    let builder =
-        env.vars_with_prefix("AZURE_")
-            .fold(
-                MicrosoftAzureBuilder::new(),
-                |builder, (name, value)| match name.to_ascii_lowercase().parse::<AzureConfigKey>() {
-                    Ok(key) => builder.with_config(key, value),
-                    Err(_) => builder,
-                },
-            );
+    let builder = env.vars_with_prefix("AZURE_").fold(
+        MicrosoftAzureBuilder::new(),
+        |builder, (name, value)| match name.to_ascii_lowercase().parse::<AzureConfigKey>() {
+            Ok(key) => builder.with_config(key, value),
+            Err(_) => builder,
+        },
+    );
     match env.get("IDENTITY_ENDPOINT") {
         Some(endpoint) => builder.with_msi_endpoint(endpoint),
         None => builder,

@@ -186,7 +186,10 @@ impl ExternalAccount {
     }
 
     async fn renew_token(&self) -> object_store::Result<CachedToken> {
-        let subject = self.read_subject_token().await.map_err(unauthenticated_error)?;
+        let subject = self
+            .read_subject_token()
+            .await
+            .map_err(unauthenticated_error)?;
         let form = [
             ("audience", self.config.audience.as_str()),
             ("grant_type", TOKEN_EXCHANGE_GRANT),
@@ -199,7 +202,8 @@ impl ExternalAccount {
             ),
         ];
         let request = self.client.post(self.config.token_url.clone()).form(&form);
-        let federated: FederatedTokenResponse = send_token_request("token exchange", request).await?;
+        let federated: FederatedTokenResponse =
+            send_token_request("token exchange", request).await?;
         let lifetime = federated
             .expires_in
             .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
@@ -212,7 +216,8 @@ impl ExternalAccount {
             .post(url.clone())
             .bearer_auth(federated.access_token)
             .json(&serde_json::json!({ "scope": [SCOPE] }));
-        let impersonated: ImpersonatedTokenResponse = send_token_request("service account impersonation", request).await?;
+        let impersonated: ImpersonatedTokenResponse =
+            send_token_request("service account impersonation", request).await?;
         Ok(CachedToken::new(
             impersonated.access_token,
             DEFAULT_TOKEN_LIFETIME.min(lifetime),
@@ -221,13 +226,12 @@ impl ExternalAccount {
 
     async fn read_subject_token(&self) -> Result<Secret, ExchangeError> {
         let CredentialSource { file, format } = &self.config.credential_source;
-        let text =
-            tokio::fs::read_to_string(file)
-                .await
-                .map_err(|source| ExchangeError::ReadSubjectToken {
-                    path: file.clone(),
-                    source,
-                })?;
+        let text = tokio::fs::read_to_string(file).await.map_err(|source| {
+            ExchangeError::ReadSubjectToken {
+                path: file.clone(),
+                source,
+            }
+        })?;
         match format {
             SubjectTokenFormat::Text => Ok(Secret::new(text.trim())),
             SubjectTokenFormat::Json {
@@ -310,9 +314,7 @@ async fn send_token_request<T: serde::de::DeserializeOwned>(
 }
 
 /// Wraps the error as a connection failure, which [`crate::retry`] retries.
-fn transient_error(
-    source: impl std::error::Error + Send + Sync + 'static,
-) -> object_store::Error {
+fn transient_error(source: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
     let source = Box::new(HttpError::new(HttpErrorKind::Unknown, source));
     object_store::Error::Generic {
         store: "GCS",

@@ -7,7 +7,9 @@ use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use url::Url;
 
 use super::external_account::ExternalAccount;
-use super::{StoreOpenError, Remote, client_error, build_client_options, credential_error, resolve_endpoint};
+use super::{
+    Remote, StoreOpenError, build_client_options, client_error, credential_error, resolve_endpoint,
+};
 use crate::config::StoreConfig;
 use crate::connector::{Connector, disable_client_retries};
 use crate::credentials::{GoogleAccount, GoogleKind};

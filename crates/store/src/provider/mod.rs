@@ -10,7 +10,7 @@ use object_store::{Certificate, ClientOptions};
 use url::Url;
 
 use crate::backend::{Backend, Remote};
-use crate::config::{TransferConfig, StorageProvider, StoreConfig};
+use crate::config::{StorageProvider, StoreConfig, TransferConfig};
 use crate::credentials::CredentialError;
 use crate::environment::Environment;
 use crate::local::Directory;
@@ -31,9 +31,9 @@ pub enum StoreOpenError {
         container: String,
         /// The cause.
         source: CredentialError,
-        },
-        /// The client library rejected the configuration.
-        #[error("configure client of store {provider} {container}")]
+    },
+    /// The client library rejected the configuration.
+    #[error("configure client of store {provider} {container}")]
     Client {
         /// The store's provider.
         provider: StorageProvider,
@@ -90,7 +90,10 @@ pub enum StoreOpenError {
 pub use external_account::ExternalAccountError;
 
 /// Builds the client of a store without contacting it.
-pub(crate) fn open_backend(config: &StoreConfig, env: &Environment) -> Result<Backend, StoreOpenError> {
+pub(crate) fn open_backend(
+    config: &StoreConfig,
+    env: &Environment,
+) -> Result<Backend, StoreOpenError> {
     let remote = match config.provider {
         StorageProvider::Local => return open_local(config, env),
         StorageProvider::S3 | StorageProvider::Ecs | StorageProvider::Ocs => s3::open(config, env)?,
@@ -111,10 +114,11 @@ pub(crate) fn open_backend(config: &StoreConfig, env: &Environment) -> Result<Ba
 
 fn open_local(config: &StoreConfig, env: &Environment) -> Result<Backend, StoreOpenError> {
     let home = env.get("HOME").ok_or(StoreOpenError::HomeUnset)?;
-    let root =
-        Directory::new_below(home.as_ref(), &config.container).ok_or_else(|| StoreOpenError::InvalidContainer {
+    let root = Directory::new_below(home.as_ref(), &config.container).ok_or_else(|| {
+        StoreOpenError::InvalidContainer {
             container: config.container.clone(),
-        })?;
+        }
+    })?;
     Ok(Backend::Local(root))
 }
 
@@ -160,7 +164,10 @@ fn client_error(config: &StoreConfig, source: object_store::Error) -> StoreOpenE
 }
 
 /// The endpoint to use; the flag has precedence over the credential file.
-fn resolve_endpoint(config: &StoreConfig, from_file: Option<&str>) -> Result<Option<Url>, StoreOpenError> {
+fn resolve_endpoint(
+    config: &StoreConfig,
+    from_file: Option<&str>,
+) -> Result<Option<Url>, StoreOpenError> {
     let invalid = |endpoint: &str, reason| StoreOpenError::InvalidEndpoint {
         provider: config.provider,
         endpoint: endpoint.to_owned(),
@@ -175,10 +182,7 @@ fn resolve_endpoint(config: &StoreConfig, from_file: Option<&str>) -> Result<Opt
     };
     match url.scheme() {
         "http" | "https" if url.has_host() => Ok(Some(url)),
-        _ => Err(invalid(
-            url.as_str(),
-            "must start with http:// or https://",
-        )),
+        _ => Err(invalid(url.as_str(), "must start with http:// or https://")),
     }
 }
 

@@ -10,7 +10,7 @@ use opendal::Operator;
 use opendal::layers::{RetryLayer, TimeoutLayer};
 use opendal::services::Oss;
 
-use super::{StoreOpenError, Remote, trim_base_url, credential_error, resolve_endpoint};
+use super::{Remote, StoreOpenError, credential_error, resolve_endpoint, trim_base_url};
 use crate::config::StoreConfig;
 use crate::credentials::OssAccount;
 use crate::environment::Environment;
@@ -22,7 +22,9 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
     let account =
         OssAccount::find(env, config.role).map_err(|error| credential_error(config, error))?;
     let address = resolve_endpoint(config, Some(&account.endpoint))?;
-    let address = address.as_ref().map_or(account.endpoint.clone(), trim_base_url);
+    let address = address
+        .as_ref()
+        .map_or(account.endpoint.clone(), trim_base_url);
     let service = Oss::default()
         .bucket(&config.container)
         .endpoint(&address)

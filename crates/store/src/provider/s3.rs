@@ -6,7 +6,8 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use url::{Host, Url};
 
 use super::{
-    StoreOpenError, Remote, trim_base_url, client_error, build_client_options, credential_error, resolve_endpoint, add_root_certificates,
+    Remote, StoreOpenError, add_root_certificates, build_client_options, client_error,
+    credential_error, resolve_endpoint, trim_base_url,
 };
 use crate::config::{StorageProvider, StoreConfig};
 use crate::connector::{Connector, disable_client_retries};
@@ -55,7 +56,8 @@ pub(super) fn open(config: &StoreConfig, env: &Environment) -> Result<Remote, St
         .build()
         .map_err(|error| client_error(config, error))?;
     // ECS and OCS may ignore the condition of a conditional write, so existence is checked first.
-    let checks_before_write = matches!(config.provider, StorageProvider::Ecs | StorageProvider::Ocs);
+    let checks_before_write =
+        matches!(config.provider, StorageProvider::Ecs | StorageProvider::Ocs);
     Ok(Remote::new(
         Arc::new(client.clone()),
         Some(Arc::new(client)),
@@ -79,14 +81,15 @@ fn builder_with_identity(access: &S3Credentials, env: &Environment) -> AmazonS3B
                 AmazonS3ConfigKey::WebIdentityTokenFile,
                 token_file.to_string_lossy().into_owned(),
             ),
-        S3Identity::Ambient => env
-            .vars_with_prefix("AWS_")
-            .fold(builder, |builder, (name, value)| {
-                match name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
-                    Ok(key) => builder.with_config(key, value),
-                    Err(_) => builder,
-                }
-            }),
+        S3Identity::Ambient => {
+            env.vars_with_prefix("AWS_")
+                .fold(builder, |builder, (name, value)| {
+                    match name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
+                        Ok(key) => builder.with_config(key, value),
+                        Err(_) => builder,
+                    }
+                })
+        }
     }
 }
 

@@ -55,7 +55,8 @@ fn a_store_never_shows_more_than_its_bucket() {
 fn a_bucket_goes_in_front_of_the_host_only_where_that_can_work() {
     let addressed = |endpoint: &str, bucket: &str, path_style: bool| {
         let builder = AmazonS3Builder::new();
-        let builder = s3::with_bucket_endpoint(builder, &endpoint.parse().unwrap(), bucket, path_style);
+        let builder =
+            s3::with_bucket_endpoint(builder, &endpoint.parse().unwrap(), bucket, path_style);
         let hosted = builder.get_config_value(&AmazonS3ConfigKey::VirtualHostedStyleRequest);
         let address = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         (address.unwrap(), hosted.unwrap() == "true")
@@ -89,7 +90,12 @@ fn every_provider_opens_without_a_request() {
         ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
         ("HOME", "/nowhere"),
     ]);
-    for provider in [StorageProvider::Local, StorageProvider::S3, StorageProvider::Abs, StorageProvider::Gcs] {
+    for provider in [
+        StorageProvider::Local,
+        StorageProvider::S3,
+        StorageProvider::Abs,
+        StorageProvider::Gcs,
+    ] {
         let config = StoreConfig::new(provider, "bucket");
         assert!(open_backend(&config, &ambient).is_ok(), "{provider}");
     }
@@ -100,13 +106,19 @@ fn an_endpoint_must_be_an_http_address() {
     let (_directory, env) = mount_credentials(&[("endpoint", "s3.local")]);
     let config = StoreConfig::new(StorageProvider::S3, "bucket");
     let error = open_backend(&config, &env).unwrap_err();
-    assert!(matches!(error, StoreOpenError::InvalidEndpoint { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreOpenError::InvalidEndpoint { .. }),
+        "{error:?}"
+    );
     let config = StoreConfig {
         endpoint: Some("ftp://x".parse().unwrap()),
         ..config
     };
     let error = open_backend(&config, &env).unwrap_err();
-    assert!(matches!(error, StoreOpenError::InvalidEndpoint { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreOpenError::InvalidEndpoint { .. }),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -122,7 +134,10 @@ fn oss_opens_with_its_own_client() {
     assert!(shown.contains("bucket"), "{shown}");
     let config = StoreConfig::new(StorageProvider::Oss, "bucket");
     let error = open_backend(&config, &Environment::default()).unwrap_err();
-    assert!(matches!(error, StoreOpenError::Credentials { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreOpenError::Credentials { .. }),
+        "{error:?}"
+    );
 }
 
 /// A token service that answers each request with the next of `answers` and records the requests.
@@ -207,7 +222,9 @@ async fn a_foreign_token_is_traded_once_and_then_kept() {
         r#"200 {"access_token": "federated", "expires_in": 3600}"#,
     ]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT).unwrap();
+    let account =
+        ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT)
+            .unwrap();
     for _ in 0..3 {
         assert_eq!(account.get_credential().await.unwrap().bearer, "federated");
     }
@@ -234,7 +251,8 @@ async fn a_service_account_is_impersonated_with_the_traded_token() {
         r#"200 {"accessToken": "impersonated", "expireTime": "2030-01-01T00:00:00Z"}"#,
     ]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.write_account_file(&directory, true), TIMEOUT).unwrap();
+    let account =
+        ExternalAccount::from_file(&service.write_account_file(&directory, true), TIMEOUT).unwrap();
     assert_eq!(
         account.get_credential().await.unwrap().bearer,
         "impersonated"
@@ -256,7 +274,9 @@ async fn a_service_account_is_impersonated_with_the_traded_token() {
 async fn a_token_about_to_expire_is_traded_again() {
     let service = TokenService::start(vec![r#"200 {"access_token": "short", "expires_in": 60}"#]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT).unwrap();
+    let account =
+        ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT)
+            .unwrap();
     account.get_credential().await.unwrap();
     account.get_credential().await.unwrap();
     assert_eq!(service.count.load(Ordering::SeqCst), 2);
@@ -266,13 +286,22 @@ async fn a_token_about_to_expire_is_traded_again() {
 async fn a_refused_trade_is_denied_and_a_broken_service_is_transient() {
     let service = TokenService::start(vec!["403 {}", "503 {}", "200 {}"]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
-    let account = ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT).unwrap();
+    let account =
+        ExternalAccount::from_file(&service.write_account_file(&directory, false), TIMEOUT)
+            .unwrap();
     let mut classes = Vec::new();
     for _ in 0..3 {
         let error = account.get_credential().await.unwrap_err();
         classes.push(crate::AttemptError::Remote(error).class());
     }
-    assert_eq!(classes, [ErrorClass::Denied, ErrorClass::Transient, ErrorClass::Denied]);
+    assert_eq!(
+        classes,
+        [
+            ErrorClass::Denied,
+            ErrorClass::Transient,
+            ErrorClass::Denied
+        ]
+    );
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use object_store::multipart::PartId;
 
-use crate::backend::{UploadSession, PartPosition};
-use crate::error::{AttemptError, StoreOperation, StoreError};
+use crate::backend::{PartPosition, UploadSession};
+use crate::error::{AttemptError, StoreError, StoreOperation};
 use crate::retry::RetryState;
 use crate::store::StoreInner;
 
@@ -70,13 +70,19 @@ impl PartTask {
             };
             let place = || store.location(&key);
             if !session.can_retry_parts() {
-                return Err(attempts.give_up(fault).into_store_error(StoreOperation::UploadPart, place()));
+                return Err(attempts
+                    .give_up(fault)
+                    .into_store_error(StoreOperation::UploadPart, place()));
             }
             attempts
                 .wait_before_retry(fault)
                 .await
-                .map_err(|exhausted| exhausted.into_store_error(StoreOperation::UploadPart, place()))?;
-            outcome = attempts.with_request_timeout(session.send_part(slot, bytes.clone())).await;
+                .map_err(|exhausted| {
+                    exhausted.into_store_error(StoreOperation::UploadPart, place())
+                })?;
+            outcome = attempts
+                .with_request_timeout(session.send_part(slot, bytes.clone()))
+                .await;
         }
     }
 }

@@ -41,7 +41,9 @@ impl UploadWriter {
 
 impl Write for UploadWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.upload.ensure_open().map_err(StoreError::into_io_error)?;
+        self.upload
+            .ensure_open()
+            .map_err(StoreError::into_io_error)?;
         let taken = self.upload.fill_buffer(bytes);
         if self.upload.is_full() {
             let runtime = self.upload.runtime.clone();

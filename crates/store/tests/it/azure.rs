@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mainstay_store::{ErrorClass, Environment, StorageProvider, SnapStore, StoreConfig};
+use mainstay_store::{Environment, ErrorClass, SnapStore, StorageProvider, StoreConfig};
 
 use crate::conformance;
 use crate::data::test_transfer_config;

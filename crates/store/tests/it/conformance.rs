@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use mainstay_store::{ErrorClass, StorageProvider, SnapStore, StoreError, UploadOptions};
+use mainstay_store::{ErrorClass, SnapStore, StorageProvider, StoreError, UploadOptions};
 
-use crate::data::{MIB, assert_same_bytes, download, list_keys, random_bytes, put_object, upload};
+use crate::data::{MIB, assert_same_bytes, download, list_keys, put_object, random_bytes, upload};
 
 /// Runs all tests; the last line printed names the one that failed.
 pub(crate) async fn run_all(store: &SnapStore) {
@@ -139,7 +139,10 @@ async fn listing_covers_exactly_one_folder(store: &SnapStore) {
         (listed.len(), listed[0].size, listed[0].key.as_str()),
         (1, 10, head.key.as_str())
     );
-    let difference = listed[0].last_modified.duration_since(head.last_modified).abs();
+    let difference = listed[0]
+        .last_modified
+        .duration_since(head.last_modified)
+        .abs();
     assert!(
         difference <= jiff::SignedDuration::from_secs(1),
         "{listed:?} {head:?}"
@@ -172,7 +175,10 @@ async fn create_only_protects_small_objects(store: &SnapStore) {
     for attempt in [&first, &second] {
         let outcome = upload(store, "create/small", attempt, UploadOptions::create_only()).await;
         let error = outcome.unwrap_err();
-        assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+        assert!(
+            matches!(error, StoreError::AlreadyExists { .. }),
+            "{error:?}"
+        );
         assert_eq!(error.class(), ErrorClass::Exists);
     }
     assert_same_bytes(&download(store, "create/small").await.unwrap(), &first);
@@ -186,7 +192,10 @@ async fn create_only_protects_large_objects(store: &SnapStore) {
     let error = upload(store, "create/large", &second, UploadOptions::create_only())
         .await
         .unwrap_err();
-    assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreError::AlreadyExists { .. }),
+        "{error:?}"
+    );
     assert_same_bytes(&download(store, "create/large").await.unwrap(), &first);
 }
 
@@ -265,7 +274,10 @@ async fn wrong_catalogue_size_is_detected(store: &SnapStore) {
 const LARGER_THAN_BUDGET: usize = 41 * MIB;
 
 async fn object_replaced_during_read_is_detected(store: &SnapStore) {
-    let (before, after) = (random_bytes(19, LARGER_THAN_BUDGET), random_bytes(20, LARGER_THAN_BUDGET));
+    let (before, after) = (
+        random_bytes(19, LARGER_THAN_BUDGET),
+        random_bytes(20, LARGER_THAN_BUDGET),
+    );
     put_object(store, "replaced/object", &before).await;
     let mut download = store.download("replaced/object", None).await.unwrap();
     // Wait until all parts within the memory limit have arrived from the first version.
@@ -285,7 +297,12 @@ async fn object_replaced_during_read_is_detected(store: &SnapStore) {
 }
 
 async fn object_deleted_during_read_is_detected(store: &SnapStore) {
-    put_object(store, "vanished/object", &random_bytes(21, LARGER_THAN_BUDGET)).await;
+    put_object(
+        store,
+        "vanished/object",
+        &random_bytes(21, LARGER_THAN_BUDGET),
+    )
+    .await;
     let mut download = store.download("vanished/object", None).await.unwrap();
     download.next_part().await.unwrap().unwrap();
     store.delete("vanished/object").await.unwrap();

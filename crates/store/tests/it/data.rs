@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mainstay_store::{TransferConfig, ObjectInfo, SnapStore, StoreError, UploadOptions};
+use mainstay_store::{ObjectInfo, SnapStore, StoreError, TransferConfig, UploadOptions};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 

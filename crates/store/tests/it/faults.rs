@@ -4,10 +4,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use mainstay_store::{ErrorClass, TransferConfig, StorageProvider, SnapStore, StoreConfig, StoreError, UploadOptions};
+use mainstay_store::{
+    ErrorClass, SnapStore, StorageProvider, StoreConfig, StoreError, TransferConfig, UploadOptions,
+};
 
-use crate::data::{MIB, assert_same_bytes, test_transfer_config, download, list_keys, random_bytes, put_object, upload};
-use crate::proxy::{InjectedFault, RequestKind, Proxy};
+use crate::data::{
+    MIB, assert_same_bytes, download, list_keys, put_object, random_bytes, test_transfer_config,
+    upload,
+};
+use crate::proxy::{InjectedFault, Proxy, RequestKind};
 use crate::servers::{Access, Azurite, SeaweedFs};
 use crate::{azure, s3};
 
@@ -74,7 +79,9 @@ async fn a_download_goes_on_from_the_byte_it_reached() {
     // in the broken connections; restarting would transfer 15 MiB.
     proxy.inject(RequestKind::Get, 0, 7, InjectedFault::TruncateBody(MIB));
     assert_same_bytes(
-        &download(&open_with_short_timeout(&weed, &proxy), "object").await.unwrap(),
+        &download(&open_with_short_timeout(&weed, &proxy), "object")
+            .await
+            .unwrap(),
         &bytes,
     );
     assert_eq!(proxy.injected_count(), 7);
@@ -143,7 +150,10 @@ async fn uploads_survive_errors_resets_and_lost_answers() {
         let object = outcome.unwrap_or_else(|error| panic!("{kind:?} {fault:?}: {error:?}"));
         assert_eq!(object.size, bytes.len() as u64);
         assert_same_bytes(&download(&direct, &key).await.unwrap(), &bytes);
-        assert!(proxy.injected_count() > 0, "{kind:?} {fault:?} never happened");
+        assert!(
+            proxy.injected_count() > 0,
+            "{kind:?} {fault:?} never happened"
+        );
     }
 }
 
@@ -180,7 +190,10 @@ async fn a_foreign_object_is_an_obstacle_also_after_a_retry() {
     let error = upload(&store, "small", &ours, UploadOptions::create_only())
         .await
         .unwrap_err();
-    assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreError::AlreadyExists { .. }),
+        "{error:?}"
+    );
     assert_eq!(proxy.injected_count(), 1);
     assert_same_bytes(&download(&store, "small").await.unwrap(), &foreign);
 }
@@ -200,7 +213,10 @@ async fn a_server_without_conditional_writes_is_asked_first() {
     let error = upload(&store, "small", &second, UploadOptions::create_only())
         .await
         .unwrap_err();
-    assert!(matches!(error, StoreError::AlreadyExists { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreError::AlreadyExists { .. }),
+        "{error:?}"
+    );
     assert_eq!(proxy.injected_count(), 2);
     assert_same_bytes(&download(&store, "small").await.unwrap(), &first);
 }
@@ -270,7 +286,11 @@ async fn an_outage_is_reported_before_the_deadline() {
         retry_timeout: Duration::from_secs(9),
         ..TransferConfig::default()
     };
-    let faults = [InjectedFault::Status(503), InjectedFault::CloseConnection, InjectedFault::NeverRespond];
+    let faults = [
+        InjectedFault::Status(503),
+        InjectedFault::CloseConnection,
+        InjectedFault::NeverRespond,
+    ];
     join_all(faults.map(|fault| assert_outage_is_reported(&weed, effort.clone(), fault))).await;
     assert_eq!(list_keys(&direct, "new").await, Vec::<String>::new());
 }
@@ -283,7 +303,11 @@ async fn an_upload_that_cannot_finish_leaves_no_object_and_no_parts() {
         ..test_transfer_config()
     };
     let bytes = random_bytes(9, 17 * MIB);
-    let faults = [(RequestKind::Part, 0), (RequestKind::Part, 2), (RequestKind::Complete, 0)];
+    let faults = [
+        (RequestKind::Part, 0),
+        (RequestKind::Part, 2),
+        (RequestKind::Complete, 0),
+    ];
     let uploads = faults.map(async |(kind, skip)| {
         let proxy = Proxy::start(&weed.endpoint).await;
         proxy.inject(kind, skip, usize::MAX, InjectedFault::Status(503));

@@ -6,7 +6,7 @@
 //! "no generation exists" becomes `If-None-Match: *`.
 
 use hyper::http::{HeaderValue, header, request};
-use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig};
+use mainstay_store::{Environment, SnapStore, StorageProvider, StoreConfig};
 
 use crate::conformance;
 use crate::data::test_transfer_config;

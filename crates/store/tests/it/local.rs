@@ -5,12 +5,12 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use mainstay_store::{
-    ErrorClass, Environment, StoreOpenError, StorageProvider, SnapStore, StoreConfig, UploadOptions,
+    Environment, ErrorClass, SnapStore, StorageProvider, StoreConfig, StoreOpenError, UploadOptions,
 };
 use tempfile::TempDir;
 
 use crate::conformance;
-use crate::data::{test_transfer_config, list_keys, random_bytes, put_object};
+use crate::data::{list_keys, put_object, random_bytes, test_transfer_config};
 
 fn open_local_store() -> (TempDir, SnapStore) {
     let home = tempfile::tempdir().unwrap();
@@ -96,5 +96,8 @@ fn without_a_home_directory_nothing_is_opened() {
     let config = StoreConfig::new(StorageProvider::Local, "../elsewhere");
     let env = Environment::from_iter([("HOME", "/nowhere")]);
     let error = SnapStore::open(&config, &env).unwrap_err();
-    assert!(matches!(error, StoreOpenError::InvalidContainer { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreOpenError::InvalidContainer { .. }),
+        "{error:?}"
+    );
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use mainstay_store::config::DOWNLOAD_BUDGET_BYTES;
 use mainstay_store::{TransferConfig, UploadOptions};
 
-use crate::data::{MIB, test_transfer_config, random_bytes, put_object};
-use crate::proxy::{InjectedFault, RequestKind, Proxy};
+use crate::data::{MIB, put_object, random_bytes, test_transfer_config};
+use crate::proxy::{InjectedFault, Proxy, RequestKind};
 use crate::s3;
 use crate::servers::{Access, SeaweedFs};
 
@@ -81,7 +81,12 @@ async fn a_dropped_download_stops_fetching() {
 async fn a_store_that_takes_nothing_stops_the_writer() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
-    proxy.inject(RequestKind::Part, 0, usize::MAX, InjectedFault::NeverRespond);
+    proxy.inject(
+        RequestKind::Part,
+        0,
+        usize::MAX,
+        InjectedFault::NeverRespond,
+    );
     let store = s3::open_store(&weed, &proxy.endpoint);
     let mut upload = store.upload("object", UploadOptions::default()).unwrap();
     let (piece, mut taken) = (random_bytes(3, MIB), 0);

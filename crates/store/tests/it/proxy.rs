@@ -126,7 +126,13 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn inject(&self, kind: RequestKind, skip: usize, times: usize, fault: InjectedFault) {
+    pub(crate) fn inject(
+        &self,
+        kind: RequestKind,
+        skip: usize,
+        times: usize,
+        fault: InjectedFault,
+    ) {
         self.state.rules.lock().unwrap().push(FaultRule {
             kind,
             skip,
@@ -270,7 +276,9 @@ impl FaultyBody {
     /// Number of `available` bytes to send now; an error closes the connection.
     fn allowed_bytes(&mut self, available: usize) -> Result<Option<usize>, BoxError> {
         match self.fault {
-            Some(InjectedFault::TruncateBody(limit)) if self.passed_bytes >= limit => Err("cut".into()),
+            Some(InjectedFault::TruncateBody(limit)) if self.passed_bytes >= limit => {
+                Err("cut".into())
+            }
             Some(InjectedFault::StallBody(limit)) if self.passed_bytes >= limit => Ok(None),
             Some(InjectedFault::TruncateBody(limit) | InjectedFault::StallBody(limit)) => {
                 Ok(Some(available.min(limit - self.passed_bytes)))
@@ -316,7 +324,9 @@ impl Body for FaultyBody {
             Ok(None) => Poll::Pending,
             Ok(Some(length)) => {
                 self.passed_bytes += length;
-                self.state.sent_bytes.fetch_add(length as u64, Ordering::SeqCst);
+                self.state
+                    .sent_bytes
+                    .fetch_add(length as u64, Ordering::SeqCst);
                 let piece = self.buffered.split_to(length);
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use mainstay_store::{
-    ErrorClass, Environment, StoreOpenError, StorageProvider, SnapStore, StoreConfig, UploadOptions,
+    Environment, ErrorClass, SnapStore, StorageProvider, StoreConfig, StoreOpenError, UploadOptions,
 };
 
 use crate::conformance;
-use crate::data::{MIB, assert_same_bytes, assert_tried_once, test_transfer_config, download, list_keys, random_bytes, put_object, upload};
+use crate::data::{
+    MIB, assert_same_bytes, assert_tried_once, download, list_keys, put_object, random_bytes,
+    test_transfer_config, upload,
+};
 use crate::servers::{Access, SeaweedFs};
 
 /// Credentials as a mounted Secret: one file per field.
@@ -110,7 +113,13 @@ async fn appliances_are_reached_by_the_same_client() {
             .await
             .unwrap();
         assert_same_bytes(&download(&store, &key).await.unwrap(), &bytes);
-        let small = upload(&store, &key, &random_bytes(3, 3), UploadOptions::create_only()).await;
+        let small = upload(
+            &store,
+            &key,
+            &random_bytes(3, 3),
+            UploadOptions::create_only(),
+        )
+        .await;
         assert_eq!(small.unwrap_err().class(), ErrorClass::Exists);
     }
 }
@@ -158,7 +167,10 @@ async fn replaced_credential_files_are_noticed_and_used() {
     let old = SnapStore::open(&config, &env).unwrap();
     assert_eq!(old.credential_fingerprint().file_count(), 3);
     assert!(!old.has_changed_credentials());
-    assert_eq!(old.list("v2").await.unwrap_err().class(), ErrorClass::Denied);
+    assert_eq!(
+        old.list("v2").await.unwrap_err().class(),
+        ErrorClass::Denied
+    );
 
     write_environment(&weed);
     assert!(old.has_changed_credentials());
@@ -186,7 +198,10 @@ async fn a_missing_bucket_is_an_answer_not_an_outage() {
 fn swift_is_refused_with_a_way_out() {
     let config = StoreConfig::new(StorageProvider::Swift, "backups");
     let error = SnapStore::open(&config, &Environment::default()).unwrap_err();
-    assert!(matches!(error, StoreOpenError::Unsupported { .. }), "{error:?}");
+    assert!(
+        matches!(error, StoreOpenError::Unsupported { .. }),
+        "{error:?}"
+    );
     assert!(
         error.to_string().contains("--storage-provider S3"),
         "{error}"

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use mainstay_store::{TransferConfig, Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_store::{
+    Environment, SnapStore, StorageProvider, StoreConfig, TransferConfig, UploadOptions,
+};
 
 use crate::s3::write_secret_directory;
 
@@ -25,7 +27,10 @@ fn format_whole_error(error: &(dyn Error + 'static)) -> String {
 
 #[track_caller]
 fn assert_no_secret(what: &str, text: &str) {
-    assert!(!text.contains(SECRET_MARKER), "{what} shows a secret: {text}");
+    assert!(
+        !text.contains(SECRET_MARKER),
+        "{what} shows a secret: {text}"
+    );
     let encoded = base64_simd::STANDARD.encode_to_string(SECRET_MARKER);
     assert!(
         !text.contains(&encoded),
@@ -89,7 +94,10 @@ async fn no_provider_prints_its_secrets() {
         Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", s3)]),
     )
     .await;
-    let ambient = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", SECRET_MARKER)];
+    let ambient = [
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", SECRET_MARKER),
+    ];
     check_provider_output(StorageProvider::S3, Environment::from_iter(ambient)).await;
 
     let key = base64_simd::STANDARD.encode_to_string(SECRET_MARKER);

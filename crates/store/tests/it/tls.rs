@@ -1,11 +1,14 @@
 //! TLS: trusted and untrusted certificates, and customer keys.
 
 use mainstay_store::{
-    ErrorClass, Environment, StoreOpenError, StorageProvider, SnapStore, StoreConfig, UploadOptions,
+    Environment, ErrorClass, SnapStore, StorageProvider, StoreConfig, StoreOpenError, UploadOptions,
 };
 use rcgen::{CertificateParams, KeyPair};
 
-use crate::data::{MIB, assert_same_bytes, assert_tried_once, test_transfer_config, download, random_bytes, put_object, upload};
+use crate::data::{
+    MIB, assert_same_bytes, assert_tried_once, download, put_object, random_bytes,
+    test_transfer_config, upload,
+};
 use crate::s3::write_secret_directory;
 use crate::servers::{Certificate, SeaweedFs};
 
@@ -21,7 +24,11 @@ fn generate_self_signed() -> Certificate {
     }
 }
 
-fn open_store(weed: &SeaweedFs, name: &str, extra: &[(&str, &str)]) -> Result<SnapStore, StoreOpenError> {
+fn open_store(
+    weed: &SeaweedFs,
+    name: &str,
+    extra: &[(&str, &str)],
+) -> Result<SnapStore, StoreOpenError> {
     let keys = [
         ("region", "us-east-1"),
         ("accessKeyID", SeaweedFs::KEY_ID),

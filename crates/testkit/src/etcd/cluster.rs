@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use mainstay_ids::MemberId;
 use tokio::time::{sleep, timeout};
 
-use super::process::free_url;
 use super::peer_proxy::PeerProxies;
-use super::{EtcdServer, EtcdOptions, EtcdRelease};
+use super::process::free_url;
+use super::{EtcdOptions, EtcdRelease, EtcdServer};
 
 /// Time limit of an election on a loaded machine.
 const ELECTION_DEADLINE: Duration = Duration::from_mins(2);
@@ -41,13 +41,20 @@ impl EtcdCluster {
     ///
     /// # Panics
     /// If a member does not become healthy, with its log.
-    pub async fn start_with_proxies(version: EtcdRelease, size: usize, options: &EtcdOptions) -> Self {
+    pub async fn start_with_proxies(
+        version: EtcdRelease,
+        size: usize,
+        options: &EtcdOptions,
+    ) -> Self {
         let listening: Vec<String> = (0..size).map(|_| free_url()).collect();
         let wires = PeerProxies::start(&listening);
         let ends = wires.urls().iter().zip(&listening).enumerate();
         let members = ends.map(|(i, (advertised, listen))| {
             let options = options.clone().name(format!("m{i}"));
-            (version, options.peer_url(advertised).peer_listen_url(listen))
+            (
+                version,
+                options.peer_url(advertised).peer_listen_url(listen),
+            )
         });
         let mut cluster = Self::start_members(members.collect()).await;
         for (index, member) in cluster.members.iter().enumerate() {
@@ -77,7 +84,9 @@ impl EtcdCluster {
         // Start all before waiting for any: a single member has no quorum and never becomes healthy.
         let mut members: Vec<EtcdServer> = members
             .into_iter()
-            .map(|(version, options)| EtcdServer::spawn(version, options.initial_cluster(&initial_cluster)))
+            .map(|(version, options)| {
+                EtcdServer::spawn(version, options.initial_cluster(&initial_cluster))
+            })
             .collect();
         for member in &mut members {
             member
@@ -99,12 +108,18 @@ impl EtcdCluster {
     /// Cuts all connections between this member and the others, in both directions. Clients still reach it. Requires
     /// [`start_with_proxies`](Self::start_with_proxies).
     pub fn isolate(&self, member: usize) {
-        self.proxies.as_ref().expect("a cluster with proxies").isolate(member);
+        self.proxies
+            .as_ref()
+            .expect("a cluster with proxies")
+            .isolate(member);
     }
 
     /// Restores all connections between members.
     pub fn heal(&self) {
-        self.proxies.as_ref().expect("a cluster with proxies").heal();
+        self.proxies
+            .as_ref()
+            .expect("a cluster with proxies")
+            .heal();
     }
 
     /// Index of the leader that a majority follows.
@@ -170,5 +185,8 @@ async fn query_leader(member: &EtcdServer) -> Option<(MemberId, MemberId)> {
         let own = status.header()?.member_id();
         Some((MemberId(own), MemberId(status.leader())))
     };
-    timeout(ANSWER_DEADLINE, status_request).await.ok().flatten()
+    timeout(ANSWER_DEADLINE, status_request)
+        .await
+        .ok()
+        .flatten()
 }

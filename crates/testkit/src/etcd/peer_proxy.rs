@@ -17,7 +17,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::proxy_runtime::{ProxyRuntime, CHUNK_SIZE, parse_address, forward};
+use crate::proxy_runtime::{CHUNK_SIZE, ProxyRuntime, forward, parse_address};
 
 /// Header with the ID of the sending member.
 const SENDER_HEADER: &[u8] = b"X-Server-From: ";
@@ -76,7 +76,11 @@ impl PeerProxies {
 
     /// Records the ID of a member.
     pub(super) fn register_member(&self, id: MemberId, member: usize) {
-        let mut names = self.member_indexes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self
+            .member_indexes
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         names.insert(id, member);
     }
 
@@ -166,7 +170,10 @@ impl PeerProxy {
 
 /// The ID in the header, if the header is complete.
 fn parse_sender(received: &[u8]) -> Option<MemberId> {
-    let start = received.windows(SENDER_HEADER.len()).position(|window| window == SENDER_HEADER)? + SENDER_HEADER.len();
+    let start = received
+        .windows(SENDER_HEADER.len())
+        .position(|window| window == SENDER_HEADER)?
+        + SENDER_HEADER.len();
     let rest = &received[start..];
     let end = rest.iter().position(|byte| *byte == b'\r')?;
     let text = std::str::from_utf8(&rest[..end]).ok()?;
@@ -175,7 +182,9 @@ fn parse_sender(received: &[u8]) -> Option<MemberId> {
 
 /// Keeps enough bytes to find a header that is split between two reads.
 fn truncate_to_tail(received: &mut Vec<u8>) {
-    let surplus = received.len().saturating_sub(SENDER_HEADER.len() + ID_BYTES);
+    let surplus = received
+        .len()
+        .saturating_sub(SENDER_HEADER.len() + ID_BYTES);
     received.drain(..surplus);
 }
 

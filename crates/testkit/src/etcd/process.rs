@@ -72,12 +72,16 @@ impl EtcdServer {
     }
 
     /// Starts a server; an error if it does not become healthy, for example because of its data directory.
-    pub async fn try_start(version: EtcdRelease, options: EtcdOptions) -> Result<Self, EtcdStartError> {
+    pub async fn try_start(
+        version: EtcdRelease,
+        options: EtcdOptions,
+    ) -> Result<Self, EtcdStartError> {
         for _ in 0..5 {
             let mut etcd = Self::spawn(version, options.clone());
             match etcd.wait_until_healthy().await {
                 // Another process took the port between allocation and use: retry with new ports.
-                Err(EtcdStartError::Exited { log, .. }) if log.contains("address already in use") => {}
+                Err(EtcdStartError::Exited { log, .. })
+                    if log.contains("address already in use") => {}
                 Err(error) => return Err(error),
                 Ok(()) => return Ok(etcd),
             }
@@ -112,7 +116,11 @@ impl EtcdServer {
     /// # Panics
     /// If the server does not become healthy, with its log, or if it is already running.
     pub async fn restart(&mut self) {
-        assert!(self.child.is_none(), "etcd {} is already running", self.version);
+        assert!(
+            self.child.is_none(),
+            "etcd {} is already running",
+            self.version
+        );
         self.launch();
         self.wait_until_healthy()
             .await
@@ -124,7 +132,11 @@ impl EtcdServer {
     /// # Panics
     /// If it is already running.
     pub fn relaunch(&mut self) {
-        assert!(self.child.is_none(), "etcd {} is already running", self.version);
+        assert!(
+            self.child.is_none(),
+            "etcd {} is already running",
+            self.version
+        );
         self.launch();
     }
 

@@ -141,7 +141,11 @@ impl EtcdServer {
     /// Compacts the history up to a revision and waits until this member has removed it from its database.
     pub async fn compact(&self, revision: Revision) {
         let options = CompactionOptions::new().with_physical();
-        let response = self.kv_client().await.compact(revision.0, Some(options)).await;
+        let response = self
+            .kv_client()
+            .await
+            .compact(revision.0, Some(options))
+            .await;
         response.unwrap_or_else(|error| panic!("compact at {revision}: {error}"));
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::{Command, Output};
 
-use super::{EtcdServer, EtcdRelease};
+use super::{EtcdRelease, EtcdServer};
 
 impl EtcdRelease {
     /// Runs the tool for offline files, with commands such as `snapshot status`. Before 3.5 these commands

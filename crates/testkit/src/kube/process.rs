@@ -28,12 +28,17 @@ impl KubeProcess {
             .stderr(file)
             .spawn()
             .unwrap_or_else(|error| panic!("start {name}: {error}"));
-        Self { child, log_path: log }
+        Self {
+            child,
+            log_path: log,
+        }
     }
 
     /// Exit status, if it has exited.
     pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("read the state of a child process")
+        self.child
+            .try_wait()
+            .expect("read the state of a child process")
     }
 
     /// Log of all starts.

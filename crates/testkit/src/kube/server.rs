@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::binaries::minor_version;
 use super::pki::Pki;
 use super::process::KubeProcess;
-use crate::etcd::{EtcdServer, EtcdOptions, EtcdRelease, free_url};
+use crate::etcd::{EtcdOptions, EtcdRelease, EtcdServer, free_url};
 use crate::paths::env_path;
 
 /// Environment variable with the directory of an API server that several tests share.
@@ -77,7 +77,10 @@ impl ApiServer {
             own.launch();
             if own.wait_until_ready(&kubeconfig).await {
                 let own = Some(own);
-                return Self { owned: own, kubeconfig };
+                return Self {
+                    owned: own,
+                    kubeconfig,
+                };
             }
         }
         panic!("the port for the API server was taken five times in a row")
@@ -238,7 +241,10 @@ impl ApiServer {
     ///
     /// # Panics
     /// If the server rejects a CRD or has a different CRD of that name.
-    pub async fn create_crds(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
+    pub async fn create_crds(
+        &self,
+        definitions: impl IntoIterator<Item = CustomResourceDefinition>,
+    ) {
         let client = self.client().await;
         let known = Api::<CustomResourceDefinition>::all(client.clone());
         for mut definition in definitions {
@@ -281,7 +287,10 @@ impl OwnedServer {
             format!("--tls-cert-file={}", self.pki_file("apiserver.crt")),
             format!("--tls-private-key-file={}", self.pki_file("apiserver.key")),
             format!("--client-ca-file={}", self.pki_file("ca.crt")),
-            format!("--service-account-key-file={}", self.pki_file("accounts.pub")),
+            format!(
+                "--service-account-key-file={}",
+                self.pki_file("accounts.pub")
+            ),
             format!(
                 "--service-account-signing-key-file={}",
                 self.pki_file("accounts.key")
@@ -294,7 +303,11 @@ impl OwnedServer {
             // The API server rejects a loopback address as endpoint, and no test needs the endpoint.
             "--endpoint-reconciler-type=none".to_owned(),
         ];
-        self.server = Some(KubeProcess::start("kube-apiserver", &flags, self.temp_dir.path()));
+        self.server = Some(KubeProcess::start(
+            "kube-apiserver",
+            &flags,
+            self.temp_dir.path(),
+        ));
     }
 
     /// `false` if the process exited because its port was taken.

@@ -21,8 +21,8 @@ use mainstay_ids::Revision;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-pub use encode::RecorderCompression;
 use encode::DeltaEvent;
+pub use encode::RecorderCompression;
 
 use crate::etcd::EtcdServer;
 
@@ -63,7 +63,12 @@ impl RecordedObject {
 
 impl Recorder {
     /// Takes a full snapshot into `<bucket>/<prefix>/v2` and watches from there on.
-    pub async fn start(etcd: &EtcdServer, bucket: &Path, prefix: &str, compression: RecorderCompression) -> Self {
+    pub async fn start(
+        etcd: &EtcdServer,
+        bucket: &Path,
+        prefix: &str,
+        compression: RecorderCompression,
+    ) -> Self {
         let folder = bucket.join(prefix).join("v2");
         fs::create_dir_all(&folder).expect("create the directory of the backup");
         let full = take_full_snapshot(etcd, &folder, compression).await;
@@ -171,7 +176,11 @@ impl Drop for Recorder {
     }
 }
 
-async fn take_full_snapshot(etcd: &EtcdServer, folder: &Path, compression: RecorderCompression) -> RecordedObject {
+async fn take_full_snapshot(
+    etcd: &EtcdServer,
+    folder: &Path,
+    compression: RecorderCompression,
+) -> RecordedObject {
     let last = etcd.revision().await;
     let scratch = tempfile::NamedTempFile::new().expect("a temporary file");
     etcd.snapshot_to(scratch.path()).await;
@@ -187,7 +196,12 @@ async fn take_full_snapshot(etcd: &EtcdServer, folder: &Path, compression: Recor
 }
 
 /// Writes the object atomically, like an object store.
-fn write_object(folder: &Path, name: &str, compression: RecorderCompression, content: &[u8]) -> PathBuf {
+fn write_object(
+    folder: &Path,
+    name: &str,
+    compression: RecorderCompression,
+    content: &[u8],
+) -> PathBuf {
     let path = folder.join(format!("{name}{}", compression.suffix()));
     let mut file = tempfile::NamedTempFile::new_in(folder).expect("a temporary file");
     compression.compress(content, file.as_file_mut());

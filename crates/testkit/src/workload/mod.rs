@@ -171,21 +171,33 @@ impl Workload {
         let drawn = STEP_WEIGHTS.choose_weighted(&mut self.random, |(weight, _)| *weight);
         let (_, step) = drawn.expect("weights above zero");
         match step {
-            WorkloadStep::LeasedPut | WorkloadStep::Revoke if self.leases.is_empty() => WorkloadStep::Grant,
+            WorkloadStep::LeasedPut | WorkloadStep::Revoke if self.leases.is_empty() => {
+                WorkloadStep::Grant
+            }
             WorkloadStep::Compact if !self.compaction_enabled => WorkloadStep::Put,
             step => *step,
         }
     }
 
-    async fn apply_step(&mut self, client: &mut Client, step: WorkloadStep) -> Result<(), etcd_client::Error> {
+    async fn apply_step(
+        &mut self,
+        client: &mut Client,
+        step: WorkloadStep,
+    ) -> Result<(), etcd_client::Error> {
         match step {
             WorkloadStep::Put => {
-                let (key, value) = (self.pool.pick_key(&mut self.random).to_vec(), self.random_value());
+                let (key, value) = (
+                    self.pool.pick_key(&mut self.random).to_vec(),
+                    self.random_value(),
+                );
                 self.record_revision(client.put(key, value, None).await?.header());
             }
             WorkloadStep::LeasedPut => {
                 let lease = *self.leases.choose(&mut self.random).expect("a lease");
-                let (key, value) = (self.pool.pick_key(&mut self.random).to_vec(), self.random_value());
+                let (key, value) = (
+                    self.pool.pick_key(&mut self.random).to_vec(),
+                    self.random_value(),
+                );
                 let options = PutOptions::new().with_lease(lease.to_signed());
                 self.record_revision(client.put(key, value, Some(options)).await?.header());
             }
@@ -227,7 +239,10 @@ impl Workload {
         if newest <= self.compacted_revision {
             return Ok(());
         }
-        let at = Revision(self.random.random_range(self.compacted_revision.next().0..=newest.0));
+        let at = Revision(
+            self.random
+                .random_range(self.compacted_revision.next().0..=newest.0),
+        );
         client
             .compact(at.0, Some(CompactionOptions::new().with_physical()))
             .await?;
@@ -238,7 +253,9 @@ impl Workload {
     /// Puts and deletes of distinct keys (etcd rejects duplicate keys), and sometimes a range delete over a
     /// group that no other operation touches.
     fn build_transaction(&mut self) -> Vec<TxnOp> {
-        let count = self.random.random_range(2..=self.max_transaction_ops.max(2));
+        let count = self
+            .random
+            .random_range(2..=self.max_transaction_ops.max(2));
         let excluded = KeyPool::pick_group(&mut self.random);
         let keys = self.pool.all().filter(|key| !key.starts_with(&excluded));
         let mut keys = keys.cloned().choose_multiple(&mut self.random, count - 1);

@@ -5,7 +5,7 @@ use std::fs;
 use etcd_client::PutOptions;
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_testkit::etcd::EtcdStartError;
-use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, Kv, each_version};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer, Kv, each_version};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use etcd_client::GetOptions;
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, each_version};
+use mainstay_testkit::{
+    EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer, FaultProxy, ProxyMode, each_version,
+};
 use tokio::time::{sleep, timeout};
 
 /// Timeout of a read that needs quorum; without quorum a longer timeout does not help.
@@ -20,7 +22,10 @@ async fn has_quorum(member: &EtcdServer) -> bool {
 async fn wait_until_following(cluster: &EtcdCluster, member: usize) {
     let deadline = Instant::now() + Duration::from_mins(2);
     while !has_quorum(&cluster.members[member]).await {
-        assert!(Instant::now() < deadline, "m{member} does not rejoin the quorum");
+        assert!(
+            Instant::now() < deadline,
+            "m{member} does not rejoin the quorum"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }

@@ -45,7 +45,10 @@ async fn a_user_without_rights_is_refused() {
 async fn two_servers_share_nothing() {
     let (first, second) = tokio::join!(ApiServer::start(), ApiServer::start());
     assert_ne!(first.url(), second.url());
-    let (one, two) = (first.create_namespace().await, second.create_namespace().await);
+    let (one, two) = (
+        first.create_namespace().await,
+        second.create_namespace().await,
+    );
     let maps = Api::<ConfigMap>::namespaced(first.client().await, &one);
     maps.create(&PostParams::default(), &config_map("first"))
         .await

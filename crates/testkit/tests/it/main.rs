@@ -8,6 +8,6 @@
 mod etcd;
 mod faults;
 mod kubernetes;
-mod workload;
 mod recorder;
 mod resources;
+mod workload;

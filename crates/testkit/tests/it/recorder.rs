@@ -7,8 +7,10 @@ use std::path::Path;
 
 use flate2::read::{GzDecoder, ZlibDecoder};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::recorder::{RecorderCompression, RecordedObject};
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Kv, Workload, Recorder, each_version};
+use mainstay_testkit::recorder::{RecordedObject, RecorderCompression};
+use mainstay_testkit::{
+    EtcdOptions, EtcdRelease, EtcdServer, Kv, Recorder, Workload, each_version,
+};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, each_version};
+use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer, Workload, each_version};
 
 each_version! {
     async fn a_seed_repeats_its_history(version) {

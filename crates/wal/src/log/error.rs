@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use mainstay_ids::{MemberId, RaftIndex, Term};
 
-use crate::decoder::{SegmentPosition, DecodeError};
+use crate::decoder::{DecodeError, SegmentPosition};
 
 /// Why a log cannot be read to its end. Every variant except [`Open`](Self::Open) and a failed read is corruption.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,8 @@
 
 mod entries;
 mod error;
-mod summary;
 mod records;
+mod summary;
 mod terms;
 
 use std::ffi::OsString;
@@ -26,8 +26,8 @@ use crate::segment::{self, ListError, Segment};
 
 pub use self::entries::Entries;
 pub use self::error::LogError;
-use self::summary::SummaryBuilder;
 use self::records::Records;
+use self::summary::SummaryBuilder;
 use self::terms::TermRuns;
 
 /// The member that wrote a log.
@@ -121,14 +121,19 @@ impl Log {
     /// Lists the segments of `dir` and checks that the sequence has no gap. Reads no segment.
     pub fn open(dir: &Path) -> Result<Self, ListError> {
         let (segments, other_files) = segment::list_segments(dir)?;
-        Ok(Self { segments, other_files })
+        Ok(Self {
+            segments,
+            other_files,
+        })
     }
 
     /// Returns the log starting at the newest segment named for at most `index`; entries from `index` on need no older
     /// one. Returns the whole log when there is no such segment.
     #[must_use]
     pub fn since(&self, index: RaftIndex) -> Self {
-        let segments = self.segments.get(first_needed_segment(&self.segments, index)..);
+        let segments = self
+            .segments
+            .get(first_needed_segment(&self.segments, index)..);
         Self {
             segments: segments.unwrap_or_default().to_vec(),
             other_files: self.other_files.clone(),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::slice;
 
-use crate::decoder::{SegmentPosition, NextRecord, Decoder, SegmentRole};
+use crate::decoder::{Decoder, NextRecord, SegmentPosition, SegmentRole};
 use crate::frame::LENGTH_BYTES;
 use crate::log::{LogError, LogTail};
 use crate::record::{Record, RecordKind};

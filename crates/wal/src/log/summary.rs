@@ -7,7 +7,7 @@ use prost::Message as _;
 use crate::decoder::SegmentPosition;
 use crate::log::records::LocatedRecord;
 use crate::log::terms::{MAX_RUNS, TermRuns};
-use crate::log::{WalIdentity, LogError, LogSummary, LogTail};
+use crate::log::{LogError, LogSummary, LogTail, WalIdentity};
 use crate::message;
 use crate::raft::{Entry, EntryFault, EntryKind, HardState, SnapshotMark};
 use crate::record::RecordKind;
@@ -55,7 +55,11 @@ impl SummaryBuilder {
     }
 
     /// Returns the summary after the last record.
-    pub(super) fn finish(self, segments: &[Segment], tail: LogTail) -> Result<LogSummary, LogError> {
+    pub(super) fn finish(
+        self,
+        segments: &[Segment],
+        tail: LogTail,
+    ) -> Result<LogSummary, LogError> {
         let Some((_, identity)) = self.metadata else {
             let file = segments
                 .last()
@@ -96,11 +100,12 @@ impl SummaryBuilder {
     }
 
     fn add_metadata(&mut self, at: SegmentPosition, data: &Bytes) -> Result<(), LogError> {
-        let wire = message::Metadata::decode(data.clone()).map_err(|source| LogError::InvalidMessage {
-            at: at.clone(),
-            what: "metadata",
-            source,
-        })?;
+        let wire =
+            message::Metadata::decode(data.clone()).map_err(|source| LogError::InvalidMessage {
+                at: at.clone(),
+                what: "metadata",
+                source,
+            })?;
         let found = WalIdentity {
             node: MemberId(wire.node),
             cluster: ClusterId(wire.cluster),

@@ -42,7 +42,8 @@ fn the_json_is_json_and_every_slot_of_the_history_is_there() {
                 peer_urls: &peer_urls,
             })
             .collect();
-        let json: serde_json::Value = serde_json::from_str(&build_bootstrap_store(&members)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&build_bootstrap_store(&members)).unwrap();
         let events = &json["WatcherHub"]["EventHistory"]["Queue"]["Events"];
         assert_eq!(events.as_array().unwrap().len(), EVENT_SLOTS);
         assert_eq!(json["Stats"]["createSuccess"], count);

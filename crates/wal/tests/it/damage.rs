@@ -5,11 +5,14 @@ use std::os::unix::fs::FileExt as _;
 
 use mainstay_ids::RaftIndex;
 use mainstay_wal::{
-    SegmentPosition, DecodeError, Entry, HardState, Log, LogError, LogSummary, SegmentName, SnapshotMark, LogTail,
-    TornReason,
+    DecodeError, Entry, HardState, Log, LogError, LogSummary, LogTail, SegmentName,
+    SegmentPosition, SnapshotMark, TornReason,
 };
 
-use crate::support::{WalDir, entry, first_segment, frame_starts, snapshot_mark, new_segment_name, next_segment, hard_state};
+use crate::support::{
+    WalDir, entry, first_segment, frame_starts, hard_state, new_segment_name, next_segment,
+    snapshot_mark,
+};
 use crate::vectors::DEFAULT_RESTORE;
 
 /// Everything read from a log.
@@ -148,7 +151,9 @@ fn a_cut_anywhere_leaves_the_records_before_it() {
                 ) && intact < starts[2],
                 "cut at {length}: {error}"
             ),
-            Ok(summary) if is_boundary => assert_eq!(summary.tail, LogTail::Clean, "cut at {length}"),
+            Ok(summary) if is_boundary => {
+                assert_eq!(summary.tail, LogTail::Clean, "cut at {length}")
+            }
             Ok(summary) => {
                 let discarded = bytes[intact..length].iter().rposition(|byte| *byte != 0);
                 let expected = LogTail::Torn {

@@ -3,13 +3,13 @@
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
-mod support;
-#[cfg(test)]
 mod overwrite;
 #[cfg(test)]
 mod props;
 #[cfg(test)]
 mod real_log;
+#[cfg(test)]
+mod support;
 #[cfg(test)]
 mod tail_repair;
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Effective state of a log: overwrites, gaps, several segments, snapshots from a leader.
 
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
-use mainstay_wal::{DecodeError, Encoder, Entry, WalIdentity, LogError, count_possible_writes};
+use mainstay_wal::{DecodeError, Encoder, Entry, LogError, WalIdentity, count_possible_writes};
 
-use crate::support::{WalDir, entry, first_segment, snapshot_mark, new_segment_name, next_segment, hard_state};
+use crate::support::{
+    WalDir, entry, first_segment, hard_state, new_segment_name, next_segment, snapshot_mark,
+};
 
 fn read_entries(disk: &WalDir, after: u64) -> Vec<(u64, u64)> {
     let log = disk.open_log();
@@ -50,7 +52,9 @@ fn a_shortened_log_ends_where_the_overwriting_ended() {
 
 #[test]
 fn an_index_that_jumps_is_a_gap() {
-    let error = log_of_entries(&[(1, 1), (3, 1)]).read_summary().unwrap_err();
+    let error = log_of_entries(&[(1, 1), (3, 1)])
+        .read_summary()
+        .unwrap_err();
     assert!(
         matches!(
             error,
@@ -74,7 +78,9 @@ fn an_index_that_jumps_is_a_gap() {
 
 #[test]
 fn a_term_that_falls_is_an_error() {
-    let error = log_of_entries(&[(1, 2), (2, 1)]).read_summary().unwrap_err();
+    let error = log_of_entries(&[(1, 2), (2, 1)])
+        .read_summary()
+        .unwrap_err();
     assert!(
         matches!(
             error,
@@ -92,7 +98,9 @@ fn a_hard_state_that_falls_is_an_error() {
     let mut segment = first_segment();
     segment.write_state(&hard_state(2, 0)).unwrap();
     segment.write_state(&hard_state(1, 0)).unwrap();
-    let error = WalDir::with_segment(&segment.into_inner()).read_summary().unwrap_err();
+    let error = WalDir::with_segment(&segment.into_inner())
+        .read_summary()
+        .unwrap_err();
     assert!(
         matches!(
             error,
@@ -131,7 +139,9 @@ fn only_marks_up_to_the_commit_index_are_usable() {
     segment.write_snapshot(&snapshot_mark(2, 1)).unwrap();
     segment.write_snapshot(&snapshot_mark(4, 1)).unwrap();
     segment.write_state(&hard_state(1, 3)).unwrap();
-    let summary = WalDir::with_segment(&segment.into_inner()).read_summary().unwrap();
+    let summary = WalDir::with_segment(&segment.into_inner())
+        .read_summary()
+        .unwrap();
     let is_usable: Vec<_> = summary
         .usable_snapshots()
         .map(|mark| mark.index.0)
@@ -146,11 +156,19 @@ fn three_segments() -> (WalDir, Vec<Vec<u8>>) {
     let mut crc = 0;
     for sequence in 0..3 {
         let first_index = sequence * 2 + 1;
-        let mut segment = if sequence == 0 { first_segment() } else { next_segment(crc) };
+        let mut segment = if sequence == 0 {
+            first_segment()
+        } else {
+            next_segment(crc)
+        };
         if sequence > 0 {
-            segment.write_state(&hard_state(1, first_index - 1)).unwrap();
+            segment
+                .write_state(&hard_state(1, first_index - 1))
+                .unwrap();
         }
-        segment.write_entry(&entry(first_index, 1, b"\x22\x00")).unwrap();
+        segment
+            .write_entry(&entry(first_index, 1, b"\x22\x00"))
+            .unwrap();
         segment
             .write_entry(&entry(first_index + 1, 1, b"\x3a\x00"))
             .unwrap();
@@ -187,7 +205,8 @@ fn committed_writes_behind_an_index_are_counted() {
     let (disk, _) = three_segments();
     let log = disk.open_log();
     let summary = log.read().unwrap();
-    let writes = |after| count_possible_writes(log.committed_after(&summary, RaftIndex(after))).unwrap();
+    let writes =
+        |after| count_possible_writes(log.committed_after(&summary, RaftIndex(after))).unwrap();
     assert_eq!([0, 1, 4, 5, 9].map(writes), [3, 2, 1, 0, 0]);
 }
 
@@ -290,8 +309,15 @@ fn a_segment_cut_right_behind_a_received_snapshot_may_have_an_older_name() {
     let bytes = segment.into_inner();
     disk.write_segment(new_segment_name(1, 2), &bytes);
     assert_eq!(read_entries(&disk, 0), [(101, 5)]);
-    std::fs::rename(disk.segment_path(new_segment_name(1, 2)), disk.segment_path(new_segment_name(1, 102))).unwrap();
-    assert!(matches!(disk.read_summary(), Err(LogError::SegmentNameMismatch { .. })));
+    std::fs::rename(
+        disk.segment_path(new_segment_name(1, 2)),
+        disk.segment_path(new_segment_name(1, 102)),
+    )
+    .unwrap();
+    assert!(matches!(
+        disk.read_summary(),
+        Err(LogError::SegmentNameMismatch { .. })
+    ));
 }
 
 #[test]

@@ -5,13 +5,15 @@ use std::path::Path;
 use bytes::Bytes;
 use mainstay_ids::{MemberId, RaftIndex, Term};
 use mainstay_wal::{
-    ConfState, NextRecord, Decoder, Entry, EntryKind, HardState, Log, SegmentRole, RaftRequestKind, SegmentName,
-    SnapFile, SnapshotMark, LogTail, v2store::V2Store,
+    ConfState, Decoder, Entry, EntryKind, HardState, Log, LogTail, NextRecord, RaftRequestKind,
+    SegmentName, SegmentRole, SnapFile, SnapshotMark, v2store::V2Store,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::{WalDir, MEMBER, first_segment, snapshot_mark, new_segment_name, next_segment};
+use crate::support::{
+    MEMBER, WalDir, first_segment, new_segment_name, next_segment, snapshot_mark,
+};
 
 /// Steps of a log: number of entries overwritten, whether the term rises, the data.
 type LogSteps = Vec<(u64, bool, Vec<u8>)>;
@@ -59,7 +61,9 @@ fn write_log(disk: &WalDir, steps: LogSteps, entries_per_segment: usize) -> Vec<
         commit: RaftIndex(model.len() as u64),
     };
     segment.write_state(&state).unwrap();
-    segment.write_snapshot(&snapshot_mark(model.len() as u64, term)).unwrap();
+    segment
+        .write_snapshot(&snapshot_mark(model.len() as u64, term))
+        .unwrap();
     disk.write_segment(segment_name, &segment.into_inner());
     model
 }

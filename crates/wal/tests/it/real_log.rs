@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use mainstay_ids::{MemberId, RaftIndex};
 use mainstay_wal::{
-    ConfChange, Entry, EntryKind, Log, RaftRequestKind, SegmentName, SnapshotMark, LogTail, count_possible_writes,
+    ConfChange, Entry, EntryKind, Log, LogTail, RaftRequestKind, SegmentName, SnapshotMark,
+    count_possible_writes,
 };
 use tempfile::TempDir;
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 use mainstay_wal::{
-    Encoder, Entry, EntryKind, HardState, WalIdentity, Log, LogError, LogSummary, SegmentName,
-    SnapshotMark,
+    Encoder, Entry, EntryKind, HardState, Log, LogError, LogSummary, SegmentName, SnapshotMark,
+    WalIdentity,
 };
 use tempfile::TempDir;
 

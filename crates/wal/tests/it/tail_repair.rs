@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mainstay_wal::{RepairError, SegmentName, LogTail, repair};
+use mainstay_wal::{LogTail, RepairError, SegmentName, repair};
 
 use crate::support::{WalDir, entry, first_segment, hard_state};
 
@@ -11,7 +11,9 @@ fn torn_log() -> (WalDir, Vec<u8>, usize) {
     segment.write_entry(&entry(1, 1, b"kept")).unwrap();
     segment.write_state(&hard_state(1, 1)).unwrap();
     let intact = segment.crc();
-    segment.write_entry(&entry(2, 1, b"cut off by a crash")).unwrap();
+    segment
+        .write_entry(&entry(2, 1, b"cut off by a crash"))
+        .unwrap();
     assert_ne!(segment.crc(), intact);
     let bytes = segment.into_inner();
     let end = *crate::support::frame_starts(&bytes)
@@ -55,7 +57,12 @@ fn evidence_of_an_earlier_repair_is_kept_too() {
     repair(disk.path()).unwrap();
     disk.write_segment(SegmentName::FIRST, &before);
     let second = repair(disk.path()).unwrap().unwrap();
-    assert!(second.broken_copy.to_string_lossy().ends_with(".wal.1.broken"));
+    assert!(
+        second
+            .broken_copy
+            .to_string_lossy()
+            .ends_with(".wal.1.broken")
+    );
     assert_eq!(disk.open_log().other_files().len(), 2);
 }
 
@@ -63,7 +70,10 @@ fn evidence_of_an_earlier_repair_is_kept_too() {
 fn reading_never_writes() {
     let (disk, before, _) = torn_log();
     disk.read_summary().unwrap();
-    assert_eq!(fs::read(disk.segment_path(SegmentName::FIRST)).unwrap(), before);
+    assert_eq!(
+        fs::read(disk.segment_path(SegmentName::FIRST)).unwrap(),
+        before
+    );
     assert_eq!(disk.open_log().other_files().len(), 0);
 }
 
@@ -73,6 +83,9 @@ fn damage_is_not_repaired() {
     bytes[end - 20] ^= 1;
     disk.write_segment(SegmentName::FIRST, &bytes);
     assert!(matches!(repair(disk.path()), Err(RepairError::Read(_))));
-    assert_eq!(fs::read(disk.segment_path(SegmentName::FIRST)).unwrap(), bytes);
+    assert_eq!(
+        fs::read(disk.segment_path(SegmentName::FIRST)).unwrap(),
+        bytes
+    );
     assert_eq!(disk.open_log().other_files().len(), 0);
 }

@@ -4,12 +4,14 @@ use bytes::Bytes;
 use mainstay_ids::{ClusterId, MemberId, RaftIndex, Term};
 use mainstay_wal::v2store::{V2BootstrapMember, V2Store, build_bootstrap_store};
 use mainstay_wal::{
-    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, WalIdentity, SnapFile,
-    SnapshotMark, LogTail,
+    ConfChange, ConfChangeKind, ConfState, Encoder, Entry, EntryKind, LogTail, SnapFile,
+    SnapshotMark, WalIdentity,
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{WalDir, MEMBER, entry, first_segment, new_segment_name, next_segment, hard_state};
+use crate::support::{
+    MEMBER, WalDir, entry, first_segment, hard_state, new_segment_name, next_segment,
+};
 
 /// The whole log of `etcdutl snapshot restore` 3.5.30 with all defaults.
 pub(crate) const DEFAULT_RESTORE: &str = concat!(

@@ -90,13 +90,21 @@ fn odd_values_that_etcd_druid_accepts_are_accepted(trials: &mut AdmissionCases) 
         "/spec/backup/tls/serverTLSSecretRef",
         &[json!({}), json!({ "name": "" })],
     );
-    trials.accepts(FULL_SAMPLE, "/spec/etcd/additionalAdvertisePeerURLs", &[json!([])]);
+    trials.accepts(
+        FULL_SAMPLE,
+        "/spec/etcd/additionalAdvertisePeerURLs",
+        &[json!([])],
+    );
     trials.accepts(
         FULL_SAMPLE,
         "/spec/externallyManagedMemberAddresses",
         &[json!(["10.0.0.1", "fd00::1"])],
     );
-    trials.accepts(FULL_SAMPLE, "/status/lastOperation/state", &[json!("Dreaming")]);
+    trials.accepts(
+        FULL_SAMPLE,
+        "/status/lastOperation/state",
+        &[json!("Dreaming")],
+    );
 }
 
 fn names_and_containers_follow_their_patterns(trials: &mut AdmissionCases) {
@@ -279,7 +287,11 @@ fn schedules_follow_their_grammars(trials: &mut AdmissionCases) {
         "/spec/etcd/defragmentationSchedule",
         "/spec/backup/fullSnapshotSchedule",
     ] {
-        trials.accepts(FULL_SAMPLE, pointer, &[json!("0 */24 * * *"), json!("15 2 * * 7")]);
+        trials.accepts(
+            FULL_SAMPLE,
+            pointer,
+            &[json!("0 */24 * * *"), json!("15 2 * * 7")],
+        );
         trials.rejects(
             FULL_SAMPLE,
             pointer,

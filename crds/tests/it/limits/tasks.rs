@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::admission::{AdmissionCases, claims, sample_with};
 use crate::api_emulator::EmulatedApiServer;
-use crate::admission::{AdmissionCases, sample_with, claims};
 
 claims!(
     tasks_need_what_they_act_on,
@@ -123,7 +123,9 @@ fn a_snapshot_needs_no_timeouts(trials: &mut AdmissionCases) {
 fn defaults_are_stored() {
     let config = WITHOUT_TIMEOUTS.parse().unwrap();
     let task = sample_with("ops-snapshot.yaml", "/spec/config", Some(config));
-    let stored = EmulatedApiServer::for_resource(&task).create(&task).unwrap();
+    let stored = EmulatedApiServer::for_resource(&task)
+        .create(&task)
+        .unwrap();
     assert_eq!(
         stored["spec"]["config"]["onDemandSnapshot"],
         json!({ "type": "delta", "timeoutSecondsDelta": 60, "timeoutSecondsFull": 900 })

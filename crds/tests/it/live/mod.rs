@@ -1,15 +1,15 @@
 //! A real API server gives every admission case the same answer as the emulator, which the other tests use.
 
-mod unusual_samples;
 mod server;
+mod unusual_samples;
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::admission::{AdmissionCase, ExpectedAdmission, ResourceChange};
 use crate::api_emulator::{AdmissionResult, EmulationMode, normalize_path};
 use crate::samples::load_samples;
-use crate::admission::{ResourceChange, ExpectedAdmission, AdmissionCase};
 use crate::{limits, rules};
 use server::RealApiServer;
 
@@ -71,13 +71,19 @@ fn strip_metadata(mut resource: Value) -> Value {
 }
 
 /// How two answers differ; `None` if they mean the same.
-fn describe_difference(trial: &AdmissionCase, emulated: AdmissionResult, real: &AdmissionResult) -> Option<String> {
+fn describe_difference(
+    trial: &AdmissionCase,
+    emulated: AdmissionResult,
+    real: &AdmissionResult,
+) -> Option<String> {
     let emulated = emulated.map(strip_metadata);
     let is_same = match (&emulated, real) {
         (Ok(emulated), Ok(real)) => emulated == real,
         (Err(emulated), Err(real)) => match &trial.expected {
             // Server versions report different paths for a rule at the root of the resource.
-            ExpectedAdmission::RuleViolated { message, .. } => real.iter().any(|line| line.contains(message)),
+            ExpectedAdmission::RuleViolated { message, .. } => {
+                real.iter().any(|line| line.contains(message))
+            }
             _ if error_paths(emulated).is_empty() => emulated == real,
             _ => error_paths(emulated) == error_paths(real),
         },
@@ -105,7 +111,8 @@ impl ServerComparison {
             self.misread.push(trial.name);
             return;
         }
-        self.differences.extend(describe_difference(&trial, emulated, &real));
+        self.differences
+            .extend(describe_difference(&trial, emulated, &real));
         match real {
             Ok(_) => self.accepted.push(trial.name),
             Err(_) => self.rejected.push(trial.name),
@@ -120,7 +127,8 @@ async fn a_real_api_server_answers_as_the_emulator_does() {
         .chain(limits::admission_cases())
         .chain(rules::admission_cases())
         .collect::<Vec<_>>();
-    let is_by_rule = |trial: &&AdmissionCase| matches!(trial.expected, ExpectedAdmission::RuleViolated { .. });
+    let is_by_rule =
+        |trial: &&AdmissionCase| matches!(trial.expected, ExpectedAdmission::RuleViolated { .. });
     let is_refused = |trial: &&AdmissionCase| {
         use ExpectedAdmission::{Readable, Stored, Unreadable};
         !matches!(trial.expected, Stored | Readable | Unreadable)

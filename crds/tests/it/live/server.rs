@@ -11,8 +11,8 @@ use mainstay_testkit::ApiServer;
 use serde_json::Value;
 
 use super::strip_metadata;
-use crate::api_emulator::AdmissionResult;
 use crate::admission::ResourceChange;
+use crate::api_emulator::AdmissionResult;
 
 /// The server validates and stores nothing.
 const DRY_RUN: PostParams = PostParams {
@@ -69,7 +69,9 @@ impl RealApiServer {
         }
         let mut stored = api.create(&PERSIST, &new).await.unwrap();
         stored.data["status"] = new.data["status"].clone();
-        let result = api.replace_status(&object_name(&stored), &DRY_RUN, &stored).await;
+        let result = api
+            .replace_status(&object_name(&stored), &DRY_RUN, &stored)
+            .await;
         delete_object(&api, &stored).await;
         to_admission_result(result)
     }
@@ -83,7 +85,9 @@ impl RealApiServer {
         let mut stored = api.create(&PERSIST, &old).await.unwrap();
         if !old.data["status"].is_null() {
             stored.data["status"] = old.data["status"].clone();
-            let with_status = api.replace_status(&object_name(&stored), &PERSIST, &stored).await;
+            let with_status = api
+                .replace_status(&object_name(&stored), &PERSIST, &stored)
+                .await;
             stored = with_status.unwrap();
         }
         new.metadata.resource_version = stored.metadata.resource_version.clone();
@@ -112,7 +116,10 @@ async fn check_rules_kept(client: &Client, shipped: &[CustomResourceDefinition])
     for shipped in shipped {
         let installed = known.get(shipped.metadata.name.as_deref().unwrap()).await;
         let (installed, shipped) = (count_rules(&installed.unwrap()), count_rules(shipped));
-        assert!(installed == 0 || installed == shipped, "{installed} of {shipped} rules installed");
+        assert!(
+            installed == 0 || installed == shipped,
+            "{installed} of {shipped} rules installed"
+        );
         kept.push(installed > 0);
     }
     assert!(kept.iter().all(|one| *one == kept[0]));
@@ -125,7 +132,9 @@ fn count_rules(definition: &CustomResourceDefinition) -> usize {
 }
 
 async fn delete_object(api: &Api<DynamicObject>, stored: &DynamicObject) {
-    let removed = api.delete(&object_name(stored), &DeleteParams::default()).await;
+    let removed = api
+        .delete(&object_name(stored), &DeleteParams::default())
+        .await;
     removed.unwrap();
 }
 

@@ -30,7 +30,11 @@ fn transform(resource: &Value, change: &dyn Fn(&JsonFields, &mut JsonFields)) ->
 }
 
 /// Changes every object whose fields the schema names.
-fn transform_objects(schema: &Value, value: &mut Value, change: &dyn Fn(&JsonFields, &mut JsonFields)) {
+fn transform_objects(
+    schema: &Value,
+    value: &mut Value,
+    change: &dyn Fn(&JsonFields, &mut JsonFields),
+) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {

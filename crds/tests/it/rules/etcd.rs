@@ -37,7 +37,12 @@ fn update(old: Value, new: Value) -> ResourceChange {
     ResourceChange::Update(etcd_with(old), etcd_with(new))
 }
 
-fn etcd_case(at: &str, fragment: &str, held_by: Vec<ResourceChange>, rejected: Vec<ResourceChange>) -> RuleCase {
+fn etcd_case(
+    at: &str,
+    fragment: &str,
+    held_by: Vec<ResourceChange>,
+    rejected: Vec<ResourceChange>,
+) -> RuleCase {
     rule_case(ETCD, at, fragment, held_by, rejected)
 }
 
@@ -96,7 +101,10 @@ fn name_cases() -> Vec<RuleCase> {
         etcd_case(
             "",
             "index must be less than replicas",
-            vec![create(extra_urls_of("main-2")), create(extra_urls_of("main-02"))],
+            vec![
+                create(extra_urls_of("main-2")),
+                create(extra_urls_of("main-02")),
+            ],
             vec![
                 create(extra_urls_of("main-3")),
                 update(json!({}), extra_urls_of("main-10")),
@@ -153,13 +161,19 @@ fn bootstrap_cases() -> Vec<RuleCase> {
             "",
             "bootstrapWithExistingCluster.members cannot be modified",
             held(&other_members),
-            vec![ResourceChange::Update(during(&before), during(&other_members))],
+            vec![ResourceChange::Update(
+                during(&before),
+                during(&other_members),
+            )],
         ),
         etcd_case(
             "",
             "bootstrapWithExistingCluster.clientEndpoints cannot be modified",
             held(&other_endpoints),
-            vec![ResourceChange::Update(during(&before), during(&other_endpoints))],
+            vec![ResourceChange::Update(
+                during(&before),
+                during(&other_endpoints),
+            )],
         ),
         etcd_case(
             "spec.etcd",
@@ -206,7 +220,9 @@ fn immutable_cases() -> Vec<RuleCase> {
 pub(super) fn resize_changes() -> Vec<ResourceChange> {
     let sized = |replicas: i32| json!({ "replicas": replicas });
     let sizes = [(1, 3), (3, 3), (5, 3), (3, 1), (3, 2), (3, 0), (0, 1)];
-    sizes.map(|(old, new)| update(sized(old), sized(new))).into()
+    sizes
+        .map(|(old, new)| update(sized(old), sized(new)))
+        .into()
 }
 
 fn with_tls(mut patch: Value, field: &str) -> Value {

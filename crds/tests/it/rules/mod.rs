@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use mainstay_crds::rules as tables;
 
-use crate::admission::{ResourceChange, ExpectedAdmission, AdmissionCase};
+use crate::admission::{AdmissionCase, ExpectedAdmission, ResourceChange};
 
 /// Changes that satisfy and changes that violate one rule.
 pub(crate) struct RuleCase {
@@ -42,7 +42,9 @@ pub(crate) fn rule_case(
 
 impl RuleCase {
     fn into_admission_cases(self) -> impl Iterator<Item = AdmissionCase> {
-        let Self { path: at, message, .. } = self;
+        let Self {
+            path: at, message, ..
+        } = self;
         let held = self.accepted.into_iter().enumerate();
         let held = held.map(move |(number, change)| AdmissionCase {
             name: format!("satisfied {number} of \"{at}: {message}\""),
@@ -72,7 +74,11 @@ fn resize_cases() -> Vec<AdmissionCase> {
 /// All cases of all rules, and resizes, which no rule restricts.
 pub(crate) fn admission_cases() -> Vec<AdmissionCase> {
     let cases = [etcd::cases(), tasks::copy_cases(), tasks::ops_cases()];
-    let mut trials: Vec<_> = cases.into_iter().flatten().flat_map(RuleCase::into_admission_cases).collect();
+    let mut trials: Vec<_> = cases
+        .into_iter()
+        .flatten()
+        .flat_map(RuleCase::into_admission_cases)
+        .collect();
     trials.extend(resize_cases());
     trials
 }

@@ -69,7 +69,9 @@ pub(super) fn ops_cases() -> Vec<RuleCase> {
 fn immutable_cases() -> Vec<RuleCase> {
     let plain = || ops_task_json(json!({ "compact": {} }));
     let full = |seconds: i32| {
-        ops_task_json(json!({ "onDemandSnapshot": { "type": "full", "timeoutSecondsFull": seconds } }))
+        ops_task_json(
+            json!({ "onDemandSnapshot": { "type": "full", "timeoutSecondsFull": seconds } }),
+        )
     };
     vec![
         rule_case(
@@ -110,7 +112,10 @@ fn immutable_cases() -> Vec<RuleCase> {
                 ResourceChange::Update(plain(), plain()),
                 ResourceChange::Update(plain(), task_with("etcdName", Value::Null)),
             ],
-            vec![ResourceChange::Update(plain(), task_with("etcdName", json!("other")))],
+            vec![ResourceChange::Update(
+                plain(),
+                task_with("etcdName", json!("other")),
+            )],
         ),
     ]
 }

@@ -27,7 +27,7 @@ use mainstay_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
 use mainstay_telemetry::{ProgressReporter, format_bytes};
 use serde::Serialize;
 
-use self::plan::{DestinationConflict, CopyLimits, CopyPlan};
+use self::plan::{CopyLimits, CopyPlan, DestinationConflict};
 use self::transfer::{CopyError, Transfer};
 use self::wait::WaitOutcome;
 use super::list::describe_location;
@@ -66,24 +66,24 @@ pub struct CopyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
     #[command(flatten)]
-    pub selection: CopySelectionArgs,
+    pub(crate) selection: CopySelectionArgs,
 }
 
 /// Flags that select the backups to copy.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Copying")]
-pub struct CopySelectionArgs {
+pub(crate) struct CopySelectionArgs {
     /// Copy this many of the newest backups; -1 copies all
     ///
     /// A backup is a full snapshot with its deltas.
     #[arg(long, value_name = "COUNT", default_value_t = -1, allow_negative_numbers = true)]
     #[arg(env = "MAINSTAY_MAX_BACKUPS_TO_COPY")]
-    pub max_backups_to_copy: i64,
+    pub(crate) max_backups_to_copy: i64,
 
     /// Copy backups whose newest object is at most this many days old; -1 for any age
     #[arg(long, value_name = "DAYS", default_value_t = -1, allow_negative_numbers = true)]
     #[arg(env = "MAINSTAY_MAX_BACKUP_AGE")]
-    pub max_backup_age: i64,
+    pub(crate) max_backup_age: i64,
 
     /// Maximum number of objects copied in parallel
     ///
@@ -91,28 +91,28 @@ pub struct CopySelectionArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     #[arg(env = "MAINSTAY_MAX_PARALLEL_COPY_OPERATIONS")]
-    pub max_parallel_copy_operations: u16,
+    pub(crate) max_parallel_copy_operations: u16,
 
     /// Wait until one of the four newest full snapshots of the source is final
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     #[arg(require_equals = true, action = clap::ArgAction::Set)]
     #[arg(env = "MAINSTAY_WAIT_FOR_FINAL_SNAPSHOT")]
-    pub wait_for_final_snapshot: bool,
+    pub(crate) wait_for_final_snapshot: bool,
 
     /// Timeout of waiting for a final snapshot, such as 30m; 0 waits forever
     ///
     /// After the timeout the existing snapshots are copied.
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = wait::parse_duration)]
     #[arg(env = "MAINSTAY_WAIT_FOR_FINAL_SNAPSHOT_TIMEOUT")]
-    pub wait_for_final_snapshot_timeout: Duration,
+    pub(crate) wait_for_final_snapshot_timeout: Duration,
 
     /// Accept a full snapshot without a hash, such as a copied database file
     #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
-    pub skip_hash_check: bool,
+    pub(crate) skip_hash_check: bool,
 
     /// Print what would be copied and exit
     #[arg(long)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// The result of a copy.
@@ -143,7 +143,10 @@ struct RejectedObject {
 }
 
 /// Copies the backups.
-pub async fn run(args: CopyArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: CopyArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let CopyArgs {
         source,
         store,
@@ -159,12 +162,19 @@ pub async fn run(args: CopyArgs, context: &CommandContext) -> Result<CommandOutc
         ..CopyReport::default()
     };
     if which.wait_for_final_snapshot && !which.dry_run {
-        let waited =
-            wait::wait_for_final_snapshot(&from, POLL_INTERVAL, which.wait_for_final_snapshot_timeout).await?;
+        let waited = wait::wait_for_final_snapshot(
+            &from,
+            POLL_INTERVAL,
+            which.wait_for_final_snapshot_timeout,
+        )
+        .await?;
         report.final_snapshot = Some(waited == WaitOutcome::Found);
     }
     // Listed after the wait, so that the final snapshot is included.
-    let (have, there) = (backup::list_snapshots(&from).await?, backup::list_snapshots(&to).await?);
+    let (have, there) = (
+        backup::list_snapshots(&from).await?,
+        backup::list_snapshots(&to).await?,
+    );
     if have.is_empty() {
         let reason = format!("no snapshot found in {}", report.source);
         return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason)
@@ -177,7 +187,11 @@ pub async fn run(args: CopyArgs, context: &CommandContext) -> Result<CommandOutc
     let plan = CopyPlan::new(&have, &there, limits);
     report.present = plan.already_present;
     report.without_base = plan.deltas_without_base;
-    report.conflicts = plan.conflicts.iter().map(RejectedObject::from_conflict).collect();
+    report.conflicts = plan
+        .conflicts
+        .iter()
+        .map(RejectedObject::from_conflict)
+        .collect();
     if which.dry_run {
         return Ok(describe_dry_run(&plan, report));
     }
@@ -269,7 +283,10 @@ async fn execute_plan(
     build_outcome(&report, interrupted)
 }
 
-fn build_outcome(report: &CopyReport, interrupted: Option<CopyError>) -> Result<CommandOutcome, CommandFailure> {
+fn build_outcome(
+    report: &CopyReport,
+    interrupted: Option<CopyError>,
+) -> Result<CommandOutcome, CommandFailure> {
     let details = serde_json::to_value(report).unwrap_or_default();
     let refused: Vec<&str> = report
         .damaged
@@ -293,9 +310,13 @@ fn build_outcome(report: &CopyReport, interrupted: Option<CopyError>) -> Result<
             .with_details(details));
     }
     if !refused.is_empty() {
-        return Err(CommandFailure::from_reason(ExitVerdict::DamagedBackup, refused.join("; "))
-            .with_next_step(format!("repair or remove the objects named in the reason; {summary}"))
-            .with_details(details));
+        return Err(
+            CommandFailure::from_reason(ExitVerdict::DamagedBackup, refused.join("; "))
+                .with_next_step(format!(
+                    "repair or remove the objects named in the reason; {summary}"
+                ))
+                .with_details(details),
+        );
     }
     let verdict = if report.copied.is_empty() {
         ExitVerdict::Unchanged

@@ -79,7 +79,11 @@ impl CopyPlan {
             .filter(|chain| chain.base.is_none())
             .map(|chain| chain.deltas.len())
             .sum();
-        let young = |chain: &&ChainInfo| limits.not_before.is_none_or(|oldest| chain.times.1 >= oldest);
+        let young = |chain: &&ChainInfo| {
+            limits
+                .not_before
+                .is_none_or(|oldest| chain.times.1 >= oldest)
+        };
         let selected = backups
             .rev()
             .filter(young)
@@ -171,15 +175,31 @@ mod tests {
             "Incr-00000011-00000020-110.gz",
         ];
         assert_eq!(names(&plan), expected);
-        assert_eq!((plan.deltas_without_base, plan.already_present, plan.total_bytes()), (1, 0, 20));
+        assert_eq!(
+            (
+                plan.deltas_without_base,
+                plan.already_present,
+                plan.total_bytes()
+            ),
+            (1, 0, 20)
+        );
     }
 
     #[test]
     fn count_and_age_leave_out_the_oldest_backups() {
         let second = |second| Some(Timestamp::from_second(second).unwrap());
         let empty = Catalogue::default();
-        let of =
-            |count, oldest| names(&CopyPlan::new(&source(), &empty, CopyLimits { count, not_before: oldest })).len();
+        let of = |count, oldest| {
+            names(&CopyPlan::new(
+                &source(),
+                &empty,
+                CopyLimits {
+                    count,
+                    not_before: oldest,
+                },
+            ))
+            .len()
+        };
         assert_eq!(of(Some(0), None), 0);
         assert_eq!(of(Some(1), None), 3);
         assert_eq!(of(Some(9), None), 5);
@@ -207,7 +227,10 @@ mod tests {
         assert_eq!(plan.already_present, 1);
         let conflicts: Vec<String> = plan.conflicts.iter().map(ToString::to_string).collect();
         assert_eq!(conflicts.len(), 1);
-        assert!(conflicts[0].starts_with("Incr-00000021-00000030-210.gz has 7 bytes in the destination"));
+        assert!(
+            conflicts[0]
+                .starts_with("Incr-00000021-00000030-210.gz has 7 bytes in the destination")
+        );
     }
 
     #[test]

@@ -10,14 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotKind;
-use mainstay_store::{ErrorClass, TransferConfig, SnapStore, StoreError, UploadOptions, UploadWriter};
+use mainstay_store::{
+    ErrorClass, SnapStore, StoreError, TransferConfig, UploadOptions, UploadWriter,
+};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use super::plan::CopyTask;
-use crate::object_check::{ObjectReadOptions, check_delta, check_full};
 use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::object_check::{ObjectReadOptions, check_delta, check_full};
 use crate::rebuild::{HashCheck, Meter, MeteredRead, RebuildError, StopPoint};
 
 /// Memory budget of all transfers together, in units of [`UNIT_BYTES`].
@@ -104,8 +106,9 @@ impl Transfer {
         tasks: &[CopyTask],
         meter: &Arc<Meter>,
     ) -> Result<Vec<Option<CopyResult>>, CommandFailure> {
-        let unexpected =
-            |error: &(dyn std::error::Error + 'static)| CommandFailure::new(ExitVerdict::Failed, error);
+        let unexpected = |error: &(dyn std::error::Error + 'static)| {
+            CommandFailure::new(ExitVerdict::Failed, error)
+        };
         let memory = Arc::new(Semaphore::new(BUDGET_UNITS as usize));
         let slots = Arc::new(Semaphore::new(self.parallelism));
         let has_failed = Arc::new(AtomicBool::new(false));
@@ -154,7 +157,8 @@ impl Transfer {
     /// being filled; at most twice the object.
     fn memory_units(&self, size: u64) -> u32 {
         let out = u64::from(self.destination_effort.parallel_uploads) + 1;
-        let most = DOWNLOAD_BUDGET_BYTES + out.saturating_mul(self.destination_effort.upload_part_bytes);
+        let most =
+            DOWNLOAD_BUDGET_BYTES + out.saturating_mul(self.destination_effort.upload_part_bytes);
         let units = most.min(size.saturating_mul(2)) / UNIT_BYTES + 1;
         // An object that needs more than the whole budget is copied alone instead of waiting forever.
         u32::try_from(units)
@@ -191,7 +195,8 @@ impl ObjectTransfer {
             source,
         };
         let from = &self.transfer.source;
-        let download = from.download_with_budget(&object.key, Some(object.size), DOWNLOAD_BUDGET_BYTES);
+        let download =
+            from.download_with_budget(&object.key, Some(object.size), DOWNLOAD_BUDGET_BYTES);
         let download = self.runtime.block_on(download).map_err(store)?;
         let upload = {
             let key = object_key(self.transfer.destination.prefix(), &self.task.name);

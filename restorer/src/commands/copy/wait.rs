@@ -114,7 +114,10 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let store = open_local_store(home.path());
         let interval = Duration::from_millis(5);
-        let wait = tokio::spawn(async move { wait_for_final_snapshot(&store, interval, Duration::ZERO).await });
+        let wait =
+            tokio::spawn(
+                async move { wait_for_final_snapshot(&store, interval, Duration::ZERO).await },
+            );
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!wait.is_finished());
         std::fs::write(folder.join("Full-00000000-00000001-1.final"), b"").unwrap();

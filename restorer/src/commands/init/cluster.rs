@@ -25,7 +25,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// URLs and certificates for reaching other members.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Other members")]
-pub struct ClusterArgs {
+pub(crate) struct ClusterArgs {
     /// Additional client URLs to query: a Service, or a cluster to join
     ///
     /// The client URLs of the configuration template are always queried.
@@ -35,19 +35,19 @@ pub struct ClusterArgs {
         value_name = "URL",
         value_delimiter = ','
     )]
-    pub service_endpoints: Vec<Url>,
+    pub(crate) service_endpoints: Vec<Url>,
 
     /// CA bundle (PEM) for https URLs
     #[arg(long, env = "MAINSTAY_CACERT", value_name = "FILE")]
-    pub cacert: Option<PathBuf>,
+    pub(crate) cacert: Option<PathBuf>,
 
     /// Client certificate (PEM)
     #[arg(long, env = "MAINSTAY_CERT", value_name = "FILE", requires = "key")]
-    pub cert: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
 
     /// Private key of the client certificate (PEM)
     #[arg(long, env = "MAINSTAY_KEY", value_name = "FILE", requires = "cert")]
-    pub key: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// Error of querying a member.
@@ -72,39 +72,42 @@ enum MemberQueryError {
 
 /// A member of a running cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterMember {
-    pub id: MemberId,
+pub(crate) struct ClusterMember {
+    pub(crate) id: MemberId,
     /// Name; empty until the member has started for the first time.
-    pub name: String,
-    pub peer_urls: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) peer_urls: Vec<String>,
     /// Whether the member has ever started.
-    pub has_started: bool,
+    pub(crate) has_started: bool,
 }
 
 /// Response of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberResponse {
+pub(crate) struct MemberResponse {
     /// The member that responded.
-    pub member: MemberId,
-    pub cluster: ClusterId,
+    pub(crate) member: MemberId,
+    pub(crate) cluster: ClusterId,
     /// Leader as seen by this member; `None` without one.
-    pub leader: Option<MemberId>,
+    pub(crate) leader: Option<MemberId>,
     /// All members, sorted by id.
-    pub members: Vec<ClusterMember>,
+    pub(crate) members: Vec<ClusterMember>,
 }
 
 /// This member: how its entry in a member list is found.
 #[derive(Clone, Copy, Debug)]
-pub struct LocalMember<'a> {
-    pub name: &'a str,
+pub(crate) struct LocalMember<'a> {
+    pub(crate) name: &'a str,
     /// Advertised peer URLs.
-    pub peer_urls: &'a [String],
-    pub observed: &'a ObservedDataDir,
+    pub(crate) peer_urls: &'a [String],
+    pub(crate) observed: &'a ObservedDataDir,
 }
 
 impl ClusterArgs {
     /// Queries all URLs in parallel and returns the responses in no particular order.
-    pub async fn query_members(&self, urls: impl IntoIterator<Item = String>) -> Vec<MemberResponse> {
+    pub(crate) async fn query_members(
+        &self,
+        urls: impl IntoIterator<Item = String>,
+    ) -> Vec<MemberResponse> {
         let service = self.service_endpoints.iter().map(ToString::to_string);
         let mut queries = JoinSet::new();
         for url in urls.into_iter().chain(service) {
@@ -118,7 +121,9 @@ impl ClusterArgs {
         while let Some(joined) = queries.join_next().await {
             match joined {
                 Ok((_, Ok(answer))) => answers.push(answer),
-                Ok((url, Err(error))) => debug!(url, error = %ErrorChain(&error), "member did not answer"),
+                Ok((url, Err(error))) => {
+                    debug!(url, error = %ErrorChain(&error), "member did not answer")
+                }
                 Err(error) => debug!(error = %error, "query task failed"),
             }
         }
@@ -181,7 +186,10 @@ async fn read_file(path: &Path) -> Result<Vec<u8>, MemberQueryError> {
 }
 
 /// Chooses the response to trust: of this member's own cluster first, then of the leader, then of a member with a leader.
-pub fn choose_response(answers: &[MemberResponse], own: Option<ClusterId>) -> Option<&MemberResponse> {
+pub(crate) fn choose_response(
+    answers: &[MemberResponse],
+    own: Option<ClusterId>,
+) -> Option<&MemberResponse> {
     answers.iter().max_by_key(|answer| {
         let is_own = own == Some(answer.cluster);
         let is_leader = answer.leader == Some(answer.member);
@@ -191,7 +199,7 @@ pub fn choose_response(answers: &[MemberResponse], own: Option<ClusterId>) -> Op
 
 impl MemberResponse {
     /// Returns the entry of this member: by the id in its data, else by its name, else by a peer URL.
-    pub fn find_member(&self, myself: LocalMember<'_>) -> Option<&ClusterMember> {
+    pub(crate) fn find_member(&self, myself: LocalMember<'_>) -> Option<&ClusterMember> {
         // With data only the id counts: a member that was removed and added again has the same name and a new id.
         if let Some(id) = myself.observed.member_id {
             return self.members.iter().find(|member| member.id == id);
@@ -201,8 +209,12 @@ impl MemberResponse {
             .iter()
             .find(|member| member.name == myself.name);
         named.or_else(|| {
-            let is_mine =
-                |url: &String| myself.peer_urls.iter().any(|own| strip_scheme(own) == strip_scheme(url));
+            let is_mine = |url: &String| {
+                myself
+                    .peer_urls
+                    .iter()
+                    .any(|own| strip_scheme(own) == strip_scheme(url))
+            };
             // An added member has no name until it starts.
             let mut unnamed = self.members.iter().filter(|member| member.name.is_empty());
             unnamed.find(|member| member.peer_urls.iter().any(is_mine))
@@ -210,7 +222,7 @@ impl MemberResponse {
     }
 
     /// Summarizes the cluster for the decision and the report.
-    pub fn to_cluster_summary(&self, myself: LocalMember<'_>) -> ClusterSummary {
+    pub(crate) fn to_cluster_summary(&self, myself: LocalMember<'_>) -> ClusterSummary {
         ClusterSummary::Found {
             cluster_id: self.cluster.to_string(),
             has_leader: self.leader.is_some(),
@@ -224,7 +236,7 @@ impl MemberResponse {
     }
 
     /// Returns `initial-cluster` for a member that joins.
-    pub fn to_initial_cluster(&self, myself: LocalMember<'_>) -> InitialClusterConfig {
+    pub(crate) fn to_initial_cluster(&self, myself: LocalMember<'_>) -> InitialClusterConfig {
         let own = self.find_member(myself);
         let pairs = self.members.iter().flat_map(|member| {
             // A joining etcd compares only the peer URLs with the running cluster, so any name serves for a member

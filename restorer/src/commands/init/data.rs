@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use mainstay_datadir::{
-    CleanStop, CleanStopError, DirFacts, DirVerdict, GuardStatus, DirReport, WarningKind, check_volume_guard,
+    CleanStop, CleanStopError, DirFacts, DirReport, DirVerdict, GuardStatus, WarningKind,
+    check_volume_guard,
 };
 use mainstay_ids::{ClusterId, MemberId};
 use mainstay_telemetry::ErrorChain;
@@ -20,30 +21,24 @@ const DEFAULT_MEMBER_NAME: &str = "default";
 
 /// The expected owner of the data.
 #[derive(Clone, Copy, Debug)]
-pub struct ExpectedOwner<'a> {
+pub(crate) struct ExpectedOwner<'a> {
     /// Namespace of the pod; `None` skips the check of the volume.
-    pub namespace: Option<&'a str>,
+    pub(crate) namespace: Option<&'a str>,
     /// Name of the member.
-    pub member: &'a str,
+    pub(crate) member: &'a str,
     /// Advertised peer URLs of the member.
-    pub peer_urls: &'a [String],
+    pub(crate) peer_urls: &'a [String],
 }
 
 /// Error of accessing a data directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DataError {
+pub(crate) enum DataError {
     /// A symbolic link points to a missing file. The data may be elsewhere, so it does not count as missing.
     #[error("{} is a symbolic link to {}, which does not exist", path.display(), target.display())]
-    DanglingLink {
-        path: PathBuf,
-        target: PathBuf,
-    },
+    DanglingLink { path: PathBuf, target: PathBuf },
     #[error("failed to read {}", path.display())]
-    Metadata {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Metadata { path: PathBuf, source: io::Error },
 }
 
 impl Classify for DataError {
@@ -54,13 +49,13 @@ impl Classify for DataError {
 
 /// Observed data directory.
 #[derive(Clone, Debug)]
-pub struct ObservedDataDir {
+pub(crate) struct ObservedDataDir {
     /// Input of the decision and part of the report.
-    pub summary: DataDirSummary,
-    pub member_id: Option<MemberId>,
-    pub cluster_id: Option<ClusterId>,
+    pub(crate) summary: DataDirSummary,
+    pub(crate) member_id: Option<MemberId>,
+    pub(crate) cluster_id: Option<ClusterId>,
     /// Description of what is wrong; `None` if nothing is.
-    pub faults: Option<String>,
+    pub(crate) faults: Option<String>,
 }
 
 impl ObservedDataDir {
@@ -76,7 +71,7 @@ impl ObservedDataDir {
 
 /// Whether the clean-shutdown marker may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CleanStopUse {
+pub(crate) enum CleanStopUse {
     /// Remove it and use it: etcd starts next.
     Consume,
     /// Keep it and ignore it: a dry run changes nothing.
@@ -84,14 +79,21 @@ pub enum CleanStopUse {
 }
 
 /// Verifies the directory: a quick check after a clean shutdown without changes since, all of it otherwise.
-pub async fn observe_data_dir(data_dir: &Path, owner: ExpectedOwner<'_>, note: CleanStopUse) -> Result<ObservedDataDir, CommandFailure> {
+pub(crate) async fn observe_data_dir(
+    data_dir: &Path,
+    owner: ExpectedOwner<'_>,
+    note: CleanStopUse,
+) -> Result<ObservedDataDir, CommandFailure> {
     check_links(data_dir)?;
     // Before anything is read: the data of another namespace is none of ours.
     if let Some(namespace) = owner.namespace
         && let GuardStatus::Mismatch { found } = check_volume_guard(data_dir, namespace)?
     {
         let message = format!("volume belongs to namespace {found:?}, expected {namespace:?}");
-        return Ok(ObservedDataDir::from_state(DataState::Foreign, Some(message)));
+        return Ok(ObservedDataDir::from_state(
+            DataState::Foreign,
+            Some(message),
+        ));
     }
     let mode = match note {
         CleanStopUse::Consume => choose_validation_mode(data_dir).await?,
@@ -146,7 +148,12 @@ fn describe_other_owner(facts: &DirFacts, owner: ExpectedOwner<'_>) -> Option<St
     let entry = facts.members.iter().find(|member| member.id == id)?;
     // A member has no name before its first start, and the default name after a restore without --name.
     let is_called_so = ["", DEFAULT_MEMBER_NAME, owner.member].contains(&entry.name.as_str());
-    let is_own = |url: &String| owner.peer_urls.iter().any(|own| strip_scheme(own) == strip_scheme(url));
+    let is_own = |url: &String| {
+        owner
+            .peer_urls
+            .iter()
+            .any(|own| strip_scheme(own) == strip_scheme(url))
+    };
     if is_called_so || entry.peer_urls.iter().any(is_own) {
         return None;
     }

@@ -21,22 +21,23 @@
 //! | missing | unreachable | existing, several members | any | wait |
 
 use mainstay_verdict::{
-    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, MemberRegistration, RefuseCause, RestoreCause, WaitCause,
+    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, MemberRegistration,
+    RefuseCause, RestoreCause, WaitCause,
 };
 
 /// The cluster as the configuration describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConfiguredCluster {
-    pub state: InitialClusterState,
+pub(crate) struct ConfiguredCluster {
+    pub(crate) state: InitialClusterState,
     /// Whether `initial-cluster` lists this member and no other.
-    pub is_single_member: bool,
+    pub(crate) is_single_member: bool,
     /// Whether `initial-cluster` lists this member.
-    pub is_listed: bool,
+    pub(crate) is_listed: bool,
 }
 
 /// `initial-cluster-state` of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InitialClusterState {
+pub(crate) enum InitialClusterState {
     /// The cluster is still to be bootstrapped.
     New,
     /// The cluster exists, or existed.
@@ -44,12 +45,18 @@ pub enum InitialClusterState {
 }
 
 /// Returns whether the decision depends on the backup, so that the store must be listed.
-pub fn needs_backup(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster) -> bool {
+pub(crate) fn needs_backup(
+    data: &DataDirSummary,
+    cluster: &ClusterSummary,
+    configured: ConfiguredCluster,
+) -> bool {
     let is_unreachable = *cluster == ClusterSummary::Unreachable;
     match data.state {
         DataState::Foreign | DataState::InUse | DataState::Removed => false,
         // One of several members catches up from the others, so the backup does not matter.
-        DataState::Sound => configured.is_single_member && find_refuse_cause(data, cluster).is_none(),
+        DataState::Sound => {
+            configured.is_single_member && find_refuse_cause(data, cluster).is_none()
+        }
         DataState::Corrupt => is_unreachable && configured.is_single_member,
         DataState::Missing => {
             is_unreachable
@@ -62,7 +69,12 @@ pub fn needs_backup(data: &DataDirSummary, cluster: &ClusterSummary, configured:
 }
 
 /// Decides according to the table of the module.
-pub fn decide(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
+pub(crate) fn decide(
+    data: &DataDirSummary,
+    cluster: &ClusterSummary,
+    configured: ConfiguredCluster,
+    backup: &BackupSummary,
+) -> InitDecision {
     match data.state {
         DataState::Foreign => InitDecision::Refuse(RefuseCause::WrongVolume),
         DataState::InUse => InitDecision::Refuse(RefuseCause::DataInUse),
@@ -73,7 +85,12 @@ pub fn decide(data: &DataDirSummary, cluster: &ClusterSummary, configured: Confi
     }
 }
 
-fn decide_sound(data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
+fn decide_sound(
+    data: &DataDirSummary,
+    cluster: &ClusterSummary,
+    configured: ConfiguredCluster,
+    backup: &BackupSummary,
+) -> InitDecision {
     if let Some(cause) = find_refuse_cause(data, cluster) {
         return InitDecision::Refuse(cause);
     }
@@ -113,18 +130,28 @@ fn find_refuse_cause(data: &DataDirSummary, cluster: &ClusterSummary) -> Option<
 }
 
 /// Restores only what has no other copy: one of several members is replaced through the running cluster instead.
-fn decide_corrupt(cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
+fn decide_corrupt(
+    cluster: &ClusterSummary,
+    configured: ConfiguredCluster,
+    backup: &BackupSummary,
+) -> InitDecision {
     let is_only_copy = *cluster == ClusterSummary::Unreachable && configured.is_single_member;
     match backup {
         BackupSummary::Present { .. } if is_only_copy => {
             InitDecision::RestoreRequired(RestoreCause::DataCorrupt)
         }
-        BackupSummary::Unreachable if is_only_copy => InitDecision::Wait(WaitCause::StoreUnreachable),
+        BackupSummary::Unreachable if is_only_copy => {
+            InitDecision::Wait(WaitCause::StoreUnreachable)
+        }
         _ => InitDecision::Refuse(RefuseCause::DataCorrupt),
     }
 }
 
-fn decide_missing(cluster: &ClusterSummary, configured: ConfiguredCluster, backup: &BackupSummary) -> InitDecision {
+fn decide_missing(
+    cluster: &ClusterSummary,
+    configured: ConfiguredCluster,
+    backup: &BackupSummary,
+) -> InitDecision {
     match (cluster, configured.state) {
         (ClusterSummary::Found { mine, .. }, _) => match mine {
             MemberRegistration::Added => InitDecision::Join,
@@ -137,17 +164,25 @@ fn decide_missing(cluster: &ClusterSummary, configured: ConfiguredCluster, backu
         }
         (ClusterSummary::Unreachable, InitialClusterState::New) => match backup {
             // Bootstrapping an empty cluster over a backup would continue its history with other data.
-            BackupSummary::Present { .. } => InitDecision::RestoreRequired(RestoreCause::BackupExists),
+            BackupSummary::Present { .. } => {
+                InitDecision::RestoreRequired(RestoreCause::BackupExists)
+            }
             // The store may hold a backup: bootstrapping now would lose its data.
             BackupSummary::Unreachable => InitDecision::Wait(WaitCause::StoreUnreachable),
-            BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked => InitDecision::Bootstrap,
+            BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked => {
+                InitDecision::Bootstrap
+            }
         },
         // The other members may have newer data than the backup.
-        (ClusterSummary::Unreachable, InitialClusterState::Existing) if !configured.is_single_member => {
+        (ClusterSummary::Unreachable, InitialClusterState::Existing)
+            if !configured.is_single_member =>
+        {
             InitDecision::Wait(WaitCause::ClusterUnreachable)
         }
         (ClusterSummary::Unreachable, InitialClusterState::Existing) => match backup {
-            BackupSummary::Present { .. } => InitDecision::RestoreRequired(RestoreCause::DataMissing),
+            BackupSummary::Present { .. } => {
+                InitDecision::RestoreRequired(RestoreCause::DataMissing)
+            }
             BackupSummary::Unreachable => InitDecision::Wait(WaitCause::StoreUnreachable),
             // An empty start would hide the data loss: an operator must accept it.
             BackupSummary::Unconfigured | BackupSummary::Empty | BackupSummary::NotAsked => {
@@ -158,7 +193,7 @@ fn decide_missing(cluster: &ClusterSummary, configured: ConfiguredCluster, backu
 }
 
 /// Returns whether waiting may change the decision. Lost data is reported at once: the controller must replace the member.
-pub fn should_wait(decision: InitDecision) -> bool {
+pub(crate) fn should_wait(decision: InitDecision) -> bool {
     match decision {
         InitDecision::Wait(cause) => match cause {
             WaitCause::NotAdded

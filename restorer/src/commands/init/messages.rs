@@ -1,6 +1,8 @@
 //! The sentences of `init`: reason and next step of each decision.
 
-use mainstay_verdict::{BackupSummary, InitDecision, InitReport, RefuseCause, RestoreCause, WaitCause};
+use mainstay_verdict::{
+    BackupSummary, InitDecision, InitReport, RefuseCause, RestoreCause, WaitCause,
+};
 
 use crate::failure::{CommandFailure, ExitVerdict};
 
@@ -29,23 +31,27 @@ pub(super) fn describe_decision(report: &InitReport, faults: Option<&str>) -> St
             ),
         },
         InitDecision::Wait(cause) => match cause {
-            WaitCause::NotAdded => format!("waiting for member {member} to be added to the running cluster"),
+            WaitCause::NotAdded => {
+                format!("waiting for member {member} to be added to the running cluster")
+            }
             WaitCause::DataLost => {
-                format!("data of member {member} is missing, but the running cluster lists the member as started")
+                format!(
+                    "data of member {member} is missing, but the running cluster lists the member as started"
+                )
             }
             WaitCause::NotListed => format!("waiting for initial-cluster to list member {member}"),
             WaitCause::ClusterUnreachable => {
                 format!("data of member {member} is missing, and no other member answers")
             }
             WaitCause::StoreUnreachable => {
-                format!(
-                    "store unreachable: unknown whether a backup for member {member} exists"
-                )
+                format!("store unreachable: unknown whether a backup for member {member} exists")
             }
         },
         InitDecision::Refuse(cause) => match cause {
             RefuseCause::DataCorrupt => format!("data of member {member} is corrupt: {faults}"),
-            RefuseCause::DataInUse => format!("data of member {member} is in use by another process"),
+            RefuseCause::DataInUse => {
+                format!("data of member {member} is in use by another process")
+            }
             RefuseCause::WrongVolume => faults,
             RefuseCause::Removed => format!("member {member} was removed from its cluster"),
             RefuseCause::OtherCluster => {
@@ -103,7 +109,9 @@ fn next_step(decision: InitDecision) -> Option<&'static str> {
             RefuseCause::Removed | RefuseCause::OtherCluster => {
                 "give the member an empty volume and add it as a learner"
             }
-            RefuseCause::NothingToRestore => "to accept the data loss, set initial-cluster-state to new",
+            RefuseCause::NothingToRestore => {
+                "to accept the data loss, set initial-cluster-state to new"
+            }
         }),
     }
 }
@@ -115,8 +123,8 @@ pub(super) fn to_failure(report: &InitReport, reason: String) -> CommandFailure 
         InitDecision::Wait(_) => ExitVerdict::Waiting,
         _ => ExitVerdict::Refused,
     };
-    let failure =
-        CommandFailure::from_reason(verdict, reason).with_details(serde_json::json!({ "init": report }));
+    let failure = CommandFailure::from_reason(verdict, reason)
+        .with_details(serde_json::json!({ "init": report }));
     match next_step(report.decision) {
         Some(next) => failure.with_next_step(next),
         None => failure,

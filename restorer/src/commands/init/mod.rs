@@ -13,11 +13,11 @@
 //!   namespace is recorded on the volume. Nothing is restored here.
 //! * An unreachable store is not an empty one, and unreachable members are not absent.
 
-pub mod cluster;
-pub mod data;
-pub mod decide;
-pub mod template;
+pub(crate) mod cluster;
+pub(crate) mod data;
+pub(crate) mod decide;
 mod messages;
+pub(crate) mod template;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,14 +27,16 @@ use jiff::SignedDuration;
 use mainstay_datadir::write_volume_guard;
 use mainstay_store::{StorageProvider, StoreArgs, StoreConfig};
 use mainstay_telemetry::ErrorChain;
-use mainstay_verdict::{BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport};
+use mainstay_verdict::{
+    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport,
+};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use self::cluster::{MemberResponse, ClusterArgs, LocalMember, choose_response};
+use self::cluster::{ClusterArgs, LocalMember, MemberResponse, choose_response};
 use self::data::{CleanStopUse, ExpectedOwner, ObservedDataDir};
-use self::decide::{InitialClusterState, ConfiguredCluster, decide, should_wait, needs_backup};
-use self::template::{InitialClusterConfig, ConfigTemplate, TemplateError};
+use self::decide::{ConfiguredCluster, InitialClusterState, decide, needs_backup, should_wait};
+use self::template::{ConfigTemplate, InitialClusterConfig, TemplateError};
 use super::initialize::newest_revision;
 use crate::backup::list_snapshots;
 use crate::cli::CommandContext;
@@ -70,22 +72,22 @@ pub struct InitArgs {
     ///
     /// A configuration file of etcd, except that the advertised URLs are maps from member name to URLs.
     #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_TEMPLATE")]
-    pub config_template: PathBuf,
+    pub(crate) config_template: PathBuf,
 
     /// File to write the configuration of this member to, for `etcd --config-file`
     #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG_OUTPUT")]
     #[arg(required_unless_present = "dry_run")]
-    pub config_output: Option<PathBuf>,
+    pub(crate) config_output: Option<PathBuf>,
 
     /// Name of the pod, from which the member name is derived
     ///
     /// If the template has a `member-name-prefix`, the member name is PREFIX-POD.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
-    pub pod_name: String,
+    pub(crate) pod_name: String,
 
     /// Namespace of the volume; a volume of another namespace is refused
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 
     /// Timeout of waiting for the controller, an operator or other members to act
     ///
@@ -96,7 +98,7 @@ pub struct InitArgs {
         default_value = "30s",
         env = "MAINSTAY_WAIT_TIMEOUT"
     )]
-    pub wait_timeout: SignedDuration,
+    pub(crate) wait_timeout: SignedDuration,
 
     /// Timeout of listing the backup, after which the store counts as unreachable
     #[arg(
@@ -105,18 +107,18 @@ pub struct InitArgs {
         default_value = "15s",
         env = "MAINSTAY_STORE_LIST_TIMEOUT"
     )]
-    pub store_list_timeout: SignedDuration,
+    pub(crate) store_list_timeout: SignedDuration,
 
     /// Print the decision and change nothing
     #[arg(long)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
 
     #[command(flatten)]
-    pub cluster: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
 
     /// The backup; none if provider, container and prefix have their defaults.
     #[command(flatten, next_help_heading = "Backup")]
-    pub store: StoreArgs,
+    pub(crate) store: StoreArgs,
 }
 
 /// Observed state and decision of one attempt.
@@ -139,7 +141,10 @@ struct InitContext<'a> {
 }
 
 /// Decides, waits if that can change the decision, and writes the configuration.
-pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: InitArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let InitArgs {
         config_template,
         config_output,
@@ -161,7 +166,11 @@ pub async fn run(args: InitArgs, context: &CommandContext) -> Result<CommandOutc
         peer_urls: &template.peer_urls(&member).unwrap_or_default(),
     };
     // The marker is valid once: a dry run must not use it up.
-    let note = if dry_run { CleanStopUse::Ignore } else { CleanStopUse::Consume };
+    let note = if dry_run {
+        CleanStopUse::Ignore
+    } else {
+        CleanStopUse::Consume
+    };
     // Observed once: a full verification is expensive, and the marker is valid once.
     let seen = data::observe_data_dir(&data_dir, owner, note).await?;
     let watch = InitContext {
@@ -210,8 +219,12 @@ fn choose_initial_cluster(
     observation: &InitObservation,
 ) -> Result<Option<InitialClusterConfig>, TemplateError> {
     Ok(match observation.decision {
-        InitDecision::Bootstrap => Some(InitialClusterConfig::FromTemplate(InitialClusterState::New)),
-        InitDecision::Start => Some(InitialClusterConfig::FromTemplate(InitialClusterState::Existing)),
+        InitDecision::Bootstrap => {
+            Some(InitialClusterConfig::FromTemplate(InitialClusterState::New))
+        }
+        InitDecision::Start => Some(InitialClusterConfig::FromTemplate(
+            InitialClusterState::Existing,
+        )),
         InitDecision::Join => {
             let peer_urls = template.peer_urls(member)?;
             let myself = LocalMember {
@@ -219,7 +232,10 @@ fn choose_initial_cluster(
                 peer_urls: &peer_urls,
                 observed: &observation.observed,
             };
-            observation.response.as_ref().map(|answer| answer.to_initial_cluster(myself))
+            observation
+                .response
+                .as_ref()
+                .map(|answer| answer.to_initial_cluster(myself))
         }
         InitDecision::RestoreRequired(_) | InitDecision::Wait(_) | InitDecision::Refuse(_) => None,
     })
@@ -251,7 +267,11 @@ impl InitContext<'_> {
     }
 
     /// Observes and decides until there is nothing to wait for, or `wait` has passed.
-    async fn wait_for_decision(&self, seen: ObservedDataDir, wait: Duration) -> Result<InitObservation, CommandFailure> {
+    async fn wait_for_decision(
+        &self,
+        seen: ObservedDataDir,
+        wait: Duration,
+    ) -> Result<InitObservation, CommandFailure> {
         let deadline = Instant::now() + wait;
         let mut logged = None;
         loop {
@@ -281,12 +301,19 @@ impl InitContext<'_> {
         let answer = if is_always_refused(&seen.summary) {
             None
         } else {
-            let answers = self.cluster.query_members(template.other_client_urls(&member)?).await;
+            let answers = self
+                .cluster
+                .query_members(template.other_client_urls(&member)?)
+                .await;
             choose_response(&answers, seen.cluster_id).cloned()
         };
-        let cluster = answer.as_ref().map(|answer| answer.to_cluster_summary(myself));
+        let cluster = answer
+            .as_ref()
+            .map(|answer| answer.to_cluster_summary(myself));
         let cluster = cluster.unwrap_or(ClusterSummary::Unreachable);
-        let backup = self.observe_backup(&seen.summary, &cluster, configured).await;
+        let backup = self
+            .observe_backup(&seen.summary, &cluster, configured)
+            .await;
         let decision = decide(&seen.summary, &cluster, configured, &backup);
         Ok(InitObservation {
             observed: seen,
@@ -297,7 +324,12 @@ impl InitContext<'_> {
         })
     }
 
-    async fn observe_backup(&self, data: &DataDirSummary, cluster: &ClusterSummary, configured: ConfiguredCluster) -> BackupSummary {
+    async fn observe_backup(
+        &self,
+        data: &DataDirSummary,
+        cluster: &ClusterSummary,
+        configured: ConfiguredCluster,
+    ) -> BackupSummary {
         let Some(config) = &self.store else {
             return BackupSummary::Unconfigured;
         };
@@ -314,8 +346,10 @@ impl InitContext<'_> {
         // A member with valid data must not wait until an outage of the store ends.
         match timeout(self.store_timeout, listing).await {
             Ok(Ok(catalogue)) => {
-                newest_revision(&catalogue).map_or(BackupSummary::Empty, |newest| BackupSummary::Present {
-                    newest_revision: newest,
+                newest_revision(&catalogue).map_or(BackupSummary::Empty, |newest| {
+                    BackupSummary::Present {
+                        newest_revision: newest,
+                    }
                 })
             }
             Ok(Err(reason)) => {

@@ -9,45 +9,30 @@ use std::path::{Path, PathBuf};
 use mainstay_datadir::{InitialCluster, MembershipError};
 use serde_norway::{Mapping, Value};
 
-use super::decide::{InitialClusterState, ConfiguredCluster};
+use super::decide::{ConfiguredCluster, InitialClusterState};
 use crate::failure::{Classify, ExitVerdict};
 
 /// Error of reading the template or writing the configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TemplateError {
+pub(crate) enum TemplateError {
     #[error("failed to read the configuration template {}", path.display())]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error("configuration template {} is not a YAML mapping", path.display())]
     Syntax {
         path: PathBuf,
         source: serde_norway::Error,
     },
     #[error("configuration template: {key} is missing or invalid")]
-    InvalidKey {
-        key: &'static str,
-    },
+    InvalidKey { key: &'static str },
     #[error("configuration template: initial-cluster is invalid")]
-    InvalidInitialCluster {
-        source: MembershipError,
-    },
+    InvalidInitialCluster { source: MembershipError },
     #[error("configuration template: {key} has no entry for member {member}")]
-    MissingMember {
-        key: &'static str,
-        member: String,
-    },
+    MissingMember { key: &'static str, member: String },
     #[error("failed to encode the configuration as YAML")]
-    Encode {
-        source: serde_norway::Error,
-    },
+    Encode { source: serde_norway::Error },
     #[error("failed to write {}", path.display())]
-    Write {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl Classify for TemplateError {
@@ -69,11 +54,11 @@ const NAME_PREFIX_KEY: &str = "member-name-prefix";
 
 /// The configuration template of all members.
 #[derive(Clone, Debug)]
-pub struct ConfigTemplate(Mapping);
+pub(crate) struct ConfigTemplate(Mapping);
 
 /// `initial-cluster` and `initial-cluster-state` of a member's configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InitialClusterConfig {
+pub(crate) enum InitialClusterConfig {
     /// `initial-cluster` of the template: etcd bootstraps with it, or ignores it because it has data.
     FromTemplate(InitialClusterState),
     /// The member list of the running cluster.
@@ -86,7 +71,7 @@ pub enum InitialClusterConfig {
 }
 
 impl ConfigTemplate {
-    pub fn read(path: &Path) -> Result<Self, TemplateError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, TemplateError> {
         let text = std::fs::read_to_string(path).map_err(|source| TemplateError::Read {
             path: path.to_owned(),
             source,
@@ -105,30 +90,38 @@ impl ConfigTemplate {
     }
 
     /// Returns the member name of a pod: with `member-name-prefix`, if the template has one.
-    pub fn member_name(&self, pod: &str) -> String {
+    pub(crate) fn member_name(&self, pod: &str) -> String {
         match self.0.get(NAME_PREFIX_KEY).and_then(Value::as_str) {
             Some(prefix) if !prefix.is_empty() => format!("{prefix}-{pod}"),
             _ => pod.to_owned(),
         }
     }
 
-    pub fn data_dir(&self) -> Result<PathBuf, TemplateError> {
+    pub(crate) fn data_dir(&self) -> Result<PathBuf, TemplateError> {
         self.get_str(DATA_DIR_KEY).map(PathBuf::from)
     }
 
     /// Returns what the template configures for this member.
-    pub fn configured_cluster(&self, member: &str) -> Result<ConfiguredCluster, TemplateError> {
+    pub(crate) fn configured_cluster(
+        &self,
+        member: &str,
+    ) -> Result<ConfiguredCluster, TemplateError> {
         let state = match self.get_str(CLUSTER_STATE_KEY)? {
             "new" => InitialClusterState::New,
             "existing" => InitialClusterState::Existing,
-            _ => return Err(TemplateError::InvalidKey { key: CLUSTER_STATE_KEY }),
+            _ => {
+                return Err(TemplateError::InvalidKey {
+                    key: CLUSTER_STATE_KEY,
+                });
+            }
         };
         let listed: Vec<String> = match self.get_str(INITIAL_CLUSTER_KEY)? {
             // A valid template, which InitialCluster would refuse to parse.
             "" => Vec::new(),
             members => {
                 let members: Result<InitialCluster, _> = members.parse();
-                let members = members.map_err(|source| TemplateError::InvalidInitialCluster { source })?;
+                let members =
+                    members.map_err(|source| TemplateError::InvalidInitialCluster { source })?;
                 members.members().iter().map(|m| m.name.clone()).collect()
             }
         };
@@ -140,19 +133,22 @@ impl ConfigTemplate {
     }
 
     /// Returns the client URLs of the other members.
-    pub fn other_client_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
+    pub(crate) fn other_client_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
         let all = self.urls_by_member(CLIENT_URLS_KEY)?;
         let others = all.into_iter().filter(|(name, _)| name != member);
         Ok(others.flat_map(|(_, urls)| urls).collect())
     }
 
     /// Returns the advertised peer URLs of this member.
-    pub fn peer_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
+    pub(crate) fn peer_urls(&self, member: &str) -> Result<Vec<String>, TemplateError> {
         self.member_urls(PEER_URLS_KEY, member)
     }
 
     /// Parses a map from member name to URLs.
-    fn urls_by_member(&self, key: &'static str) -> Result<Vec<(String, Vec<String>)>, TemplateError> {
+    fn urls_by_member(
+        &self,
+        key: &'static str,
+    ) -> Result<Vec<(String, Vec<String>)>, TemplateError> {
         let invalid = || TemplateError::InvalidKey { key };
         let map = self
             .0
@@ -181,13 +177,20 @@ impl ConfigTemplate {
     }
 
     /// Renders the configuration file of one member, in the format of etcd.
-    pub fn render_member_config(&self, member: &str, roster: &InitialClusterConfig) -> Result<String, TemplateError> {
+    pub(crate) fn render_member_config(
+        &self,
+        member: &str,
+        roster: &InitialClusterConfig,
+    ) -> Result<String, TemplateError> {
         let mut file = self.0.clone();
         // A key of the template only: etcd does not have it.
         file.remove(NAME_PREFIX_KEY);
         let mut set = |key: &str, value: &str| file.insert(key.into(), value.into());
         set(NAME_KEY, member);
-        set(CLIENT_URLS_KEY, &self.member_urls(CLIENT_URLS_KEY, member)?.join(","));
+        set(
+            CLIENT_URLS_KEY,
+            &self.member_urls(CLIENT_URLS_KEY, member)?.join(","),
+        );
         let own_urls = self.peer_urls(member)?;
         match roster {
             InitialClusterConfig::FromTemplate(state) => {
@@ -222,7 +225,7 @@ impl ConfigTemplate {
 }
 
 /// Writes a file atomically: after a crash it has the old or the complete new content.
-pub fn write_atomically(path: &Path, text: &str) -> Result<(), TemplateError> {
+pub(crate) fn write_atomically(path: &Path, text: &str) -> Result<(), TemplateError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

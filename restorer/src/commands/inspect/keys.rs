@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use mainstay_bbolt::{Database, ReadAt};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::hash::HashError;
-use mainstay_mvcc::{KeyDigester, DatabaseStatusError, KeyValue, RevisionKey, schema};
+use mainstay_mvcc::{DatabaseStatusError, KeyDigester, KeyValue, RevisionKey, schema};
 
 const SEPARATOR: u8 = b'/';
 /// Limit of prefixes; keys beyond it count for a shorter prefix.
@@ -58,7 +58,9 @@ impl KeySpace {
         depth: usize,
     ) -> Result<Self, HashError> {
         let leases = read_lease_ids(database)?;
-        let root = database.bucket(schema::KEY)?.ok_or(DatabaseStatusError::NotEtcd)?;
+        let root = database
+            .bucket(schema::KEY)?
+            .ok_or(DatabaseStatusError::NotEtcd)?;
         let mut space = Self {
             leases: leases.len(),
             ..Self::default()
@@ -179,8 +181,9 @@ mod tests {
 
     #[test]
     fn prefixes_are_parts_of_a_path() {
-        let of =
-            |key: &str, depth| String::from_utf8_lossy(key_prefix(key.as_bytes(), depth)).into_owned();
+        let of = |key: &str, depth| {
+            String::from_utf8_lossy(key_prefix(key.as_bytes(), depth)).into_owned()
+        };
         assert_eq!(of("/registry/pods/default/a", 2), "/registry/pods/");
         assert_eq!(of("/registry/pods/default/a", 1), "/registry/");
         assert_eq!(of("/registry/pods/default/a", 9), "/registry/pods/default/");

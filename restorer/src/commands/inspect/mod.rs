@@ -19,7 +19,7 @@ use clap::Args;
 use mainstay_bbolt::{Database, check};
 use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatus;
-use mainstay_mvcc::hash::{hash_kv, compute_status_hash};
+use mainstay_mvcc::hash::{compute_status_hash, hash_kv};
 use mainstay_store::StoreArgs;
 
 use self::keys::KeySpace;
@@ -51,17 +51,17 @@ use crate::target::{self, TargetArgs};
 pub struct InspectArgs {
     /// Inspect this data directory
     #[arg(short, long, value_name = "DIR", conflicts_with = "snapshot")]
-    pub data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
 
     /// Inspect this snapshot or database file
     ///
     /// A file with the name of a compressed snapshot (Full-….gz) is decompressed first.
     #[arg(long, value_name = "FILE", env = "MAINSTAY_SNAPSHOT")]
-    pub snapshot: Option<PathBuf>,
+    pub(crate) snapshot: Option<PathBuf>,
 
     /// Hash and count the keys at this revision [default: the newest]
     #[arg(long, value_name = "REVISION", value_parser = target::parse_revision)]
-    pub revision: Option<Revision>,
+    pub(crate) revision: Option<Revision>,
 
     /// Group keys by this many parts of their path, separated by /
     #[arg(
@@ -71,21 +71,24 @@ pub struct InspectArgs {
         env = "MAINSTAY_PREFIX_DEPTH"
     )]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=32))]
-    pub prefix_depth: u8,
+    pub(crate) prefix_depth: u8,
 
     /// Directory for temporary databases [default: the temporary directory of the system]
     #[arg(long, value_name = "DIR", env = "MAINSTAY_SCRATCH_DIR")]
-    pub scratch_dir: Option<PathBuf>,
+    pub(crate) scratch_dir: Option<PathBuf>,
 
     /// The backup, used if neither a directory nor a file is given.
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub(crate) store: StoreArgs,
     #[command(flatten)]
-    pub target: TargetArgs,
+    pub(crate) target: TargetArgs,
 }
 
 /// Inspects a database.
-pub async fn run(args: InspectArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: InspectArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let InspectArgs {
         data_dir,
         snapshot,
@@ -109,7 +112,11 @@ pub async fn run(args: InspectArgs, context: &CommandContext) -> Result<CommandO
         prefix_depth: usize::from(prefix_depth),
     };
     let report = run_blocking(move || view.inspect(&opened)).await?;
-    Ok(CommandOutcome::new(ExitVerdict::Shown, report.to_string(), &report))
+    Ok(CommandOutcome::new(
+        ExitVerdict::Shown,
+        report.to_string(),
+        &report,
+    ))
 }
 
 async fn run_blocking<T: Send + 'static>(
@@ -131,7 +138,10 @@ impl InspectOptions {
         let damaged = opened.damage_verdict;
         let failed = |error: &(dyn std::error::Error + 'static)| {
             let error = CommandFailure::new(damaged, error);
-            CommandFailure::from_reason(damaged, format!("{}: {}", opened.description, error.reason()))
+            CommandFailure::from_reason(
+                damaged,
+                format!("{}: {}", opened.description, error.reason()),
+            )
         };
         let database = Database::open(&opened.file).map_err(|error| failed(&error))?;
         let facts = DatabaseStatus::read(&database).map_err(|error| failed(&error))?;
@@ -150,19 +160,24 @@ impl InspectOptions {
         let oldest = facts.compact_revision().unwrap_or(Revision::EMPTY);
         match self.revision {
             // etcd answers such requests with "future revision" and "compacted" as well.
-            Some(requested) if requested > facts.revision || requested < oldest => Err(CommandFailure::from_reason(
-                ExitVerdict::Usage,
-                format!(
-                    "--revision {requested} is out of range: the database has revisions {oldest} to {}",
-                    facts.revision
-                ),
-            )),
+            Some(requested) if requested > facts.revision || requested < oldest => {
+                Err(CommandFailure::from_reason(
+                    ExitVerdict::Usage,
+                    format!(
+                        "--revision {requested} is out of range: the database has revisions {oldest} to {}",
+                        facts.revision
+                    ),
+                ))
+            }
             _ => Ok(()),
         }
     }
 
     /// Scans the file four times in parallel.
-    fn scan_database(self, database: &Database<&File>) -> Result<ScanResults, Box<dyn std::error::Error + Send>> {
+    fn scan_database(
+        self,
+        database: &Database<&File>,
+    ) -> Result<ScanResults, Box<dyn std::error::Error + Send>> {
         fn boxed<E: std::error::Error + Send + 'static>(
             error: E,
         ) -> Box<dyn std::error::Error + Send> {

@@ -16,13 +16,13 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use crate::available_threads;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::directory::{chain_bytes, database_path, sample_progress};
 use crate::failure::{Classify, CommandFailure, ExitVerdict};
 use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, rebuild};
 use crate::target::TargetArgs;
-use crate::available_threads;
 
 /// Read size in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -70,15 +70,9 @@ pub(super) enum InspectError {
         verdict: ExitVerdict,
     },
     #[error("failed to read {}", path.display())]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error("{} is truncated or damaged: {bytes} bytes is not a valid snapshot size", path.display())]
-    Length {
-        path: PathBuf,
-        bytes: u64,
-    },
+    Length { path: PathBuf, bytes: u64 },
     #[error("{} is damaged: SHA-256 mismatch, stored {stored}, computed {computed}", path.display())]
     Hash {
         path: PathBuf,
@@ -86,14 +80,9 @@ pub(super) enum InspectError {
         computed: String,
     },
     #[error("failed to decompress {}", path.display())]
-    Inflate {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Inflate { path: PathBuf, source: io::Error },
     #[error("failed to use the scratch directory")]
-    Scratch {
-        source: io::Error,
-    },
+    Scratch { source: io::Error },
     #[error("reader thread panicked")]
     Thread,
 }
@@ -126,7 +115,10 @@ pub(super) fn open_data_dir(data_dir: &Path) -> Result<InspectedDatabase, Comman
 }
 
 /// Opens a snapshot or database file; one with the name of a compressed snapshot is decompressed first.
-pub(super) fn open_snapshot(path: &Path, scratch: Option<&Path>) -> Result<InspectedDatabase, CommandFailure> {
+pub(super) fn open_snapshot(
+    path: &Path,
+    scratch: Option<&Path>,
+) -> Result<InspectedDatabase, CommandFailure> {
     let (mut file, mut bytes) = open_locked(path, ExitVerdict::Usage)?;
     let compression = path
         .file_name()
@@ -297,7 +289,9 @@ fn verify_hash(path: &Path, file: &File, bytes: u64) -> Result<(), InspectError>
     let mut chunk = vec![0u8; CHUNK_BYTES];
     let mut at = 0;
     while at < bytes {
-        let len = usize::try_from(bytes - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let len = usize::try_from(bytes - at)
+            .unwrap_or(CHUNK_BYTES)
+            .min(CHUNK_BYTES);
         let room = chunk.get_mut(..len).unwrap_or_default();
         file.read_exact_at(room, at).map_err(read)?;
         hash.update(&*room);

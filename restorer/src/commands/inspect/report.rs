@@ -8,7 +8,7 @@ use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, read_small_bucket};
 use serde::{Deserialize, Serialize};
 
 use super::ScanResults;
-use super::keys::{KeySpace, KeyCount};
+use super::keys::{KeyCount, KeySpace};
 use super::open::{HashState, InspectedDatabase};
 
 /// Limit of a key in the report, in bytes.

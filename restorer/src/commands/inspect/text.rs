@@ -5,7 +5,7 @@ use std::fmt;
 use mainstay_telemetry::format_bytes;
 
 use super::open::HashState;
-use super::report::{LargeKeyReport, MemberReport, PrefixReport, InspectReport};
+use super::report::{InspectReport, LargeKeyReport, MemberReport, PrefixReport};
 use crate::outcome::format_table;
 
 /// A line of the first table: label and value.
@@ -13,7 +13,11 @@ type LabeledValue = (&'static str, String);
 
 impl fmt::Display for InspectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sections = [self.position_lines(), self.size_lines(), self.cluster_lines()];
+        let sections = [
+            self.position_lines(),
+            self.size_lines(),
+            self.cluster_lines(),
+        ];
         let lines = sections.into_iter().flatten();
         let rows: Vec<Vec<String>> = lines
             .map(|(what, value)| vec![what.into(), value])
@@ -60,8 +64,14 @@ impl InspectReport {
             ("snapshot status", status),
             ("consistent index", format_or_none(self.consistent_index)),
             ("term", format_or_none(self.term)),
-            ("storage version", format_or_none(self.storage_version.as_ref())),
-            ("cluster version", format_or_none(self.cluster_version.as_ref())),
+            (
+                "storage version",
+                format_or_none(self.storage_version.as_ref()),
+            ),
+            (
+                "cluster version",
+                format_or_none(self.cluster_version.as_ref()),
+            ),
         ];
         if self.snapshot_hash == Some(HashState::Absent) {
             lines.push((
@@ -94,7 +104,10 @@ impl InspectReport {
         let mut lines = vec![("database", database), ("keys", keys), ("leases", leases)];
         if self.leases.keys_on_unknown_leases > 0 {
             let lost = self.leases.keys_on_unknown_leases;
-            lines.push(("", format!("{lost} keys never expire: their lease does not exist")));
+            lines.push((
+                "",
+                format!("{lost} keys never expire: their lease does not exist"),
+            ));
         }
         lines
     }

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
-use mainstay_archive::chain::{SnapshotChain, ChooseError, ChainRequest, choose, restorable_revisions};
+use mainstay_archive::chain::{
+    ChainRequest, ChooseError, SnapshotChain, choose, restorable_revisions,
+};
 use mainstay_mvcc::DatabaseStatus;
 use mainstay_store::StoreConfig;
 use mainstay_telemetry::{ProgressReporter, format_bytes};
@@ -12,19 +14,19 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::pool::{ObjectCheck, ObjectContents, check_all_objects};
+use crate::available_threads;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::directory::sample_progress;
-use crate::object_check::{ObjectReadOptions, ReachedState, DeltaSpan, check_chain};
 use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::object_check::{DeltaSpan, ObjectReadOptions, ReachedState, check_chain};
 use crate::outcome::CommandOutcome;
 use crate::rebuild::{HashCheck, Meter, RebuildError, StopPoint};
 use crate::target::TargetArgs;
-use crate::available_threads;
 
 /// Objects to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VerifyScope {
+pub(crate) enum VerifyScope {
     /// The objects a restore would use.
     Chain,
     /// Every object of the backup.
@@ -33,12 +35,12 @@ pub enum VerifyScope {
 
 /// Input of [`verify`].
 #[derive(Clone, Debug)]
-pub struct VerifyRequest {
-    pub store: StoreConfig,
-    pub target: TargetArgs,
-    pub scope: VerifyScope,
+pub(crate) struct VerifyRequest {
+    pub(crate) store: StoreConfig,
+    pub(crate) target: TargetArgs,
+    pub(crate) scope: VerifyScope,
     /// Whether a full snapshot without a hash is accepted.
-    pub hash_check: HashCheck,
+    pub(crate) hash_check: HashCheck,
 }
 
 /// Report about one object.
@@ -82,7 +84,10 @@ enum ContentsReport {
 ///
 /// # Errors
 /// A [`Failure`] whose verdict says whether the backup is damaged, incomplete, or cannot be read.
-pub async fn verify(request: VerifyRequest, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn verify(
+    request: VerifyRequest,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let VerifyRequest {
         store,
         target,
@@ -93,7 +98,9 @@ pub async fn verify(request: VerifyRequest, context: &CommandContext) -> Result<
     let chosen = choose(&backup.catalogue, &target.chain_request());
     let objects = match (&chosen, scope) {
         // With --all the objects are read even if they form no chain to the target.
-        (Err(ChooseError::NoSnapshots), _) | (Err(_), VerifyScope::Chain) => return Err(choose_failure(chosen)),
+        (Err(ChooseError::NoSnapshots), _) | (Err(_), VerifyScope::Chain) => {
+            return Err(choose_failure(chosen));
+        }
         (_, VerifyScope::Prefix) => backup
             .catalogue
             .fulls
@@ -109,7 +116,12 @@ pub async fn verify(request: VerifyRequest, context: &CommandContext) -> Result<
         threads: available_threads(),
     };
     let meter = Arc::new(Meter::default());
-    meter.add_total(objects.iter().map(|object: &SnapshotObject| object.size).sum());
+    meter.add_total(
+        objects
+            .iter()
+            .map(|object: &SnapshotObject| object.size)
+            .sum(),
+    );
     let sources = backup.sources(&meter);
     let progress = ProgressReporter::start("verify", move || sample_progress(&meter));
     let work = tokio::task::spawn_blocking(move || check_all_objects(&objects, &sources, &options));
@@ -150,16 +162,21 @@ fn build_outcome(
         Err(_) => None,
     };
     if is_damaged {
-        return Err(
-            build_damage_failure(catalogue, &target.chain_request(), findings, verified.as_ref())
-                .with_details(build_details(&reports, None)),
-        );
+        return Err(build_damage_failure(
+            catalogue,
+            &target.chain_request(),
+            findings,
+            verified.as_ref(),
+        )
+        .with_details(build_details(&reports, None)));
     }
-    let chain =
-        chosen.map_err(|error| CommandFailure::from(error).with_details(build_details(&reports, None)))?;
+    let chain = chosen
+        .map_err(|error| CommandFailure::from(error).with_details(build_details(&reports, None)))?;
     match verified {
         Some(Ok(reached)) => Ok(build_success(&chain, reached, &reports)),
-        Some(Err(error)) => Err(CommandFailure::from(error).with_details(build_details(&reports, None))),
+        Some(Err(error)) => {
+            Err(CommandFailure::from(error).with_details(build_details(&reports, None)))
+        }
         None => Err(CommandFailure::from_reason(
             ExitVerdict::Failed,
             "not every object of the chain was read",
@@ -201,11 +218,16 @@ fn follow_chain(
         ObjectContents::Delta(span) => Some(span.clone()),
         ObjectContents::Full { .. } => None,
     };
-    let spans: Option<Vec<DeltaSpan>> = chain.deltas.iter().map(|link| span(&link.object)).collect();
+    let spans: Option<Vec<DeltaSpan>> =
+        chain.deltas.iter().map(|link| span(&link.object)).collect();
     Some(check_chain(chain, facts, &spans?, stop))
 }
 
-fn build_success(chain: &SnapshotChain, reached: ReachedState, reports: &[ObjectReport]) -> CommandOutcome {
+fn build_success(
+    chain: &SnapshotChain,
+    reached: ReachedState,
+    reports: &[ObjectReport],
+) -> CommandOutcome {
     let bytes = reports.iter().map(|report| report.bytes).sum();
     let mut text = format!(
         "revision {} is restorable from {} and {} deltas; {} objects ({}) verified\n",
@@ -230,7 +252,10 @@ fn build_success(chain: &SnapshotChain, reached: ReachedState, reports: &[Object
     )
 }
 
-fn build_details(reports: &[ObjectReport], verified: Option<(&SnapshotChain, ReachedState)>) -> Value {
+fn build_details(
+    reports: &[ObjectReport],
+    verified: Option<(&SnapshotChain, ReachedState)>,
+) -> Value {
     let mut details = json!({ "objects": reports });
     if let (Some((chain, reached)), Some(object)) = (verified, details.as_object_mut()) {
         object.insert("revision".into(), reached.revision.0.into());
@@ -310,7 +335,10 @@ fn suggest_alternative(
     }
 }
 
-fn build_object_reports(chain: Option<&SnapshotChain>, findings: &[ObjectCheck]) -> Vec<ObjectReport> {
+fn build_object_reports(
+    chain: Option<&SnapshotChain>,
+    findings: &[ObjectCheck],
+) -> Vec<ObjectReport> {
     let chain = chain.map(list_chain_objects).unwrap_or_default();
     let report = |finding: &ObjectCheck| ObjectReport {
         name: finding.object.name.to_string(),
@@ -323,7 +351,11 @@ fn build_object_reports(chain: Option<&SnapshotChain>, findings: &[ObjectCheck])
             .as_ref()
             .err()
             .map(|e| mainstay_telemetry::ErrorChain(e).to_string()),
-        contents: finding.contents.as_ref().ok().map(ContentsReport::from_contents),
+        contents: finding
+            .contents
+            .as_ref()
+            .ok()
+            .map(ContentsReport::from_contents),
     };
     findings.iter().map(report).collect()
 }

@@ -1,6 +1,6 @@
 //! `verify`: verifies a backup object by object ([`backup`]), or a data directory ([`crate::health`]).
 
-pub mod backup;
+pub(crate) mod backup;
 mod pool;
 
 use std::path::PathBuf;
@@ -49,24 +49,27 @@ pub struct VerifyArgs {
         requires = "data_dir"
     )]
     #[arg(env = "MAINSTAY_VALIDATION_MODE")]
-    pub validation_mode: ValidationMode,
+    pub(crate) validation_mode: ValidationMode,
 
     #[command(flatten)]
-    pub store: StoreArgs,
+    pub(crate) store: StoreArgs,
     #[command(flatten)]
-    pub target: TargetArgs,
+    pub(crate) target: TargetArgs,
 
     /// Read every object of the backup, not only the chain to the target
     #[arg(long)]
-    pub all: bool,
+    pub(crate) all: bool,
 
     /// Accept a full snapshot without a hash, such as a copied database file
     #[arg(long, env = "MAINSTAY_SKIP_HASH_CHECK")]
-    pub skip_hash_check: bool,
+    pub(crate) skip_hash_check: bool,
 }
 
 /// Verifies a backup or a data directory.
-pub async fn run(args: VerifyArgs, context: &CommandContext) -> Result<CommandOutcome, CommandFailure> {
+pub(crate) async fn run(
+    args: VerifyArgs,
+    context: &CommandContext,
+) -> Result<CommandOutcome, CommandFailure> {
     let VerifyArgs {
         data_dir,
         validation_mode,

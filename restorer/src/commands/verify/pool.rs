@@ -8,9 +8,9 @@ use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::name::SnapshotKind;
 use mainstay_mvcc::DatabaseStatus;
 
-use crate::object_check::{ObjectReadOptions, DeltaSpan, check_delta, check_full_with_facts};
 use crate::failure::{Classify, ExitVerdict};
-use crate::rebuild::{RebuildError, ObjectSource};
+use crate::object_check::{DeltaSpan, ObjectReadOptions, check_delta, check_full_with_facts};
+use crate::rebuild::{ObjectSource, RebuildError};
 
 /// Limit of objects read in parallel: each one holds download buffers and a decompressed chunk in memory.
 const MAX_WORKERS: usize = 4;
@@ -37,7 +37,11 @@ pub(super) struct ObjectCheck {
 
 /// Verifies all objects and returns the findings in the order given. Damage does not stop the others. An unavailable
 /// store does: objects not read by then are missing from the result.
-pub(super) fn check_all_objects(objects: &[SnapshotObject], sources: &dyn ObjectSource, options: &ObjectReadOptions) -> Vec<ObjectCheck> {
+pub(super) fn check_all_objects(
+    objects: &[SnapshotObject],
+    sources: &dyn ObjectSource,
+    options: &ObjectReadOptions,
+) -> Vec<ObjectCheck> {
     let next = AtomicUsize::new(0);
     let is_unavailable = AtomicBool::new(false);
     let found: Mutex<Vec<(usize, Result<ObjectContents, RebuildError>)>> = Mutex::new(Vec::new());
@@ -57,7 +61,12 @@ pub(super) fn check_all_objects(objects: &[SnapshotObject], sources: &dyn Object
         }
     };
     thread::scope(|scope| {
-        for _ in 0..options.threads.get().clamp(1, MAX_WORKERS).min(objects.len()) {
+        for _ in 0..options
+            .threads
+            .get()
+            .clamp(1, MAX_WORKERS)
+            .min(objects.len())
+        {
             scope.spawn(work);
         }
     });
@@ -65,12 +74,19 @@ pub(super) fn check_all_objects(objects: &[SnapshotObject], sources: &dyn Object
     found.sort_by_key(|(at, _)| *at);
     let finding = |(at, proof): (usize, _)| {
         let object = objects.get(at)?.clone();
-        Some(ObjectCheck { object, contents: proof })
+        Some(ObjectCheck {
+            object,
+            contents: proof,
+        })
     };
     found.into_iter().filter_map(finding).collect()
 }
 
-fn check_object(object: &SnapshotObject, sources: &dyn ObjectSource, options: &ObjectReadOptions) -> Result<ObjectContents, RebuildError> {
+fn check_object(
+    object: &SnapshotObject,
+    sources: &dyn ObjectSource,
+    options: &ObjectReadOptions,
+) -> Result<ObjectContents, RebuildError> {
     match object.name.kind {
         SnapshotKind::Full => {
             let (full, facts) = check_full_with_facts(object, sources, options)?;

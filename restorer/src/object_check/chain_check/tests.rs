@@ -56,9 +56,14 @@ const DELTA_A: &str = "Incr-00000011-00000020-2.gz";
 const DELTA_B: &str = "Incr-00000021-00000030-3.gz";
 
 fn reached_revision(holds: i64, spans: &[DeltaSpan], stop: StopPoint) -> Result<i64, String> {
-    check_chain(&chain(&[DELTA_A, DELTA_B]), &facts(holds, None), spans, stop)
-        .map(|reached| reached.revision.0)
-        .map_err(|error| error.to_string())
+    check_chain(
+        &chain(&[DELTA_A, DELTA_B]),
+        &facts(holds, None),
+        spans,
+        stop,
+    )
+    .map(|reached| reached.revision.0)
+    .map_err(|error| error.to_string())
 }
 
 #[test]
@@ -80,7 +85,10 @@ fn a_base_newer_than_its_name_fills_holes_and_outdoes_deltas() {
     let spans = [span(&[(11, 20)]), span(&[(21, 30)])];
     assert_eq!(reached_revision(25, &spans, StopPoint::End), Ok(30));
     assert_eq!(reached_revision(40, &spans, StopPoint::End), Ok(40));
-    assert_eq!(reached_revision(25, &spans, StopPoint::Revision(Revision(15))), Ok(15));
+    assert_eq!(
+        reached_revision(25, &spans, StopPoint::Revision(Revision(15))),
+        Ok(15)
+    );
     let late = [span(&[(15, 20)]), span(&[(21, 30)])];
     assert_eq!(reached_revision(14, &late, StopPoint::End), Ok(30));
     let gap = reached_revision(12, &late, StopPoint::End).unwrap_err();
@@ -106,7 +114,10 @@ fn a_hole_inside_or_between_deltas_is_named_with_both_neighbours() {
     let text = reached_revision(10, &between, StopPoint::End).unwrap_err();
     assert!(text.contains("21 to 22 are missing"), "{text}");
     assert!(text.contains(DELTA_A) && text.contains(DELTA_B), "{text}");
-    assert_eq!(reached_revision(10, &between, StopPoint::Revision(Revision(20))), Ok(20));
+    assert_eq!(
+        reached_revision(10, &between, StopPoint::Revision(Revision(20))),
+        Ok(20)
+    );
 
     let inside = [span(&[(11, 20)]), span(&[(21, 25), (28, 30)])];
     let text = reached_revision(10, &inside, StopPoint::End).unwrap_err();
@@ -142,7 +153,10 @@ fn a_moment_ends_before_the_first_later_revision() {
         reached_revision(10, &[span(&[(11, 20)]), later(&[(21, 30)], 21)], stop),
         Ok(20)
     );
-    assert_eq!(reached_revision(10, &[later(&[(11, 20)], 11)], stop), Ok(10));
+    assert_eq!(
+        reached_revision(10, &[later(&[(11, 20)], 11)], stop),
+        Ok(10)
+    );
 
     let first_untimed = DeltaSpan {
         first_untimed: Some(Revision(22)),
@@ -157,16 +171,24 @@ fn a_moment_ends_before_the_first_later_revision() {
         first_later: Some(Revision(22)),
         ..first_untimed
     };
-    assert_eq!(reached_revision(10, &[span(&[(11, 20)]), behind], stop), Ok(21));
+    assert_eq!(
+        reached_revision(10, &[span(&[(11, 20)]), behind], stop),
+        Ok(21)
+    );
 }
 
 #[test]
 fn names_that_promise_more_than_the_objects_hold_are_not_believed() {
     let mut chain = chain(&[DELTA_A]);
     chain.last_revision = Revision(20);
-    let text = check_chain(&chain, &facts(10, None), &[span(&[(11, 19)])], StopPoint::End)
-        .unwrap_err()
-        .to_string();
+    let text = check_chain(
+        &chain,
+        &facts(10, None),
+        &[span(&[(11, 19)])],
+        StopPoint::End,
+    )
+    .unwrap_err()
+    .to_string();
     assert!(
         text.contains("ends at revision 19, before revision 20"),
         "{text}"

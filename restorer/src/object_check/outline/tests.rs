@@ -10,7 +10,10 @@ use mainstay_mvcc::schema;
 use super::*;
 
 /// Streams `bytes` in chunks, again for each page that must be kept; returns the facts and the number of passes.
-fn read_streamed(bytes: &[u8], chunk: usize) -> (Result<DatabaseStatus, DatabaseStatusError>, usize) {
+fn read_streamed(
+    bytes: &[u8],
+    chunk: usize,
+) -> (Result<DatabaseStatus, DatabaseStatusError>, usize) {
     let mut keep = BTreeSet::new();
     for pass in 1.. {
         let mut outline = Outline::new(&keep);
@@ -77,7 +80,11 @@ fn a_stream_of_a_real_snapshot_tells_what_the_file_tells() {
 
 /// Builds a database with values of the given sizes, added in several commits, so that free pages of earlier ones
 /// remain.
-fn build_database(page_size: u32, commits: &[Vec<usize>], others: &[(&str, &str, usize)]) -> Vec<u8> {
+fn build_database(
+    page_size: u32,
+    commits: &[Vec<usize>],
+    others: &[(&str, &str, usize)],
+) -> Vec<u8> {
     let file = tempfile::tempfile().unwrap();
     let mut revision = 2;
     for (at, sizes) in commits.iter().enumerate() {
@@ -155,7 +162,10 @@ fn a_root_bucket_of_several_pages_takes_a_pass_for_each() {
     let expected = read_facts(&bytes).unwrap();
     let (facts, passes) = read_streamed(&bytes, 4096);
     assert_eq!(facts.unwrap(), expected);
-    assert!(passes > 1, "the root is one page: the test does not cover its case");
+    assert!(
+        passes > 1,
+        "the root is one page: the test does not cover its case"
+    );
 }
 
 #[test]

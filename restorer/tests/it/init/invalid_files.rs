@@ -34,8 +34,17 @@ fn data_behind_a_link_is_data() {
     fs::rename(stage.data_dir(0), &elsewhere).unwrap();
     symlink(&elsewhere, stage.data_dir(0)).unwrap();
     let init_result = stage.run_init(0, &[]);
-    assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
-    assert!(init_result.report().data.revision > Some(2000), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (0, "start", ""),
+        "{}",
+        init_result.json
+    );
+    assert!(
+        init_result.report().data.revision > Some(2000),
+        "{}",
+        init_result.json
+    );
 }
 
 #[test]
@@ -82,7 +91,12 @@ fn what_may_not_be_read_is_neither_missing_nor_damaged() {
         assert_eq!(stage.read_config(0), None, "{hidden}");
         // With the permissions restored, the member starts.
         let init_result = stage.run_init_unprivileged(0);
-        assert_eq!(init_result.summary(), (0, "start", ""), "{hidden}: {}", init_result.json);
+        assert_eq!(
+            init_result.summary(),
+            (0, "start", ""),
+            "{hidden}: {}",
+            init_result.json
+        );
     }
 }
 
@@ -109,7 +123,11 @@ fn a_configuration_that_cannot_be_written_is_an_error_with_its_path() {
         reason.contains(stage.config_path(0).to_str().unwrap()),
         "{reason}"
     );
-    assert_eq!(stage.read_volume(0), before, "the volume must not be marked either");
+    assert_eq!(
+        stage.read_volume(0),
+        before,
+        "the volume must not be marked either"
+    );
 }
 
 #[test]
@@ -166,7 +184,12 @@ fn a_mark_that_is_no_name_is_told_in_a_message_that_fits() {
     let stage = testbed_with_data();
     fs::write(stage.volume(0).join("safe_guard"), "\u{1}".repeat(1 << 20)).unwrap();
     let init_result = stage.run_init(0, &[]);
-    assert_eq!(init_result.summary(), (42, "refuse", "wrongVolume"), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (42, "refuse", "wrongVolume"),
+        "{}",
+        init_result.json
+    );
     let reason = init_result.json["reason"].as_str().unwrap();
     assert!(
         reason.starts_with("volume belongs to namespace"),

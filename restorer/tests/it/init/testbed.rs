@@ -102,7 +102,10 @@ impl InitTestbed {
 
     /// Sets the prefix of the member names.
     pub(super) fn with_name_prefix(self, called: &'static str) -> Self {
-        Self { name_prefix: called, ..self }
+        Self {
+            name_prefix: called,
+            ..self
+        }
     }
 
     /// Creates another cluster at the same addresses, with its own volumes.
@@ -158,8 +161,8 @@ impl InitTestbed {
     pub(super) fn write_templates(&self, state: &str, initial: &[usize]) {
         let by_member = |url: fn(&MemberUrls) -> &String| {
             let lines = self.members.iter().enumerate();
-            let lines =
-                lines.map(|(i, place)| format!("  {}-{i}: [\"{}\"]\n", self.name_prefix, url(place)));
+            let lines = lines
+                .map(|(i, place)| format!("  {}-{i}: [\"{}\"]\n", self.name_prefix, url(place)));
             lines.collect::<String>()
         };
         let pairs = initial
@@ -209,7 +212,10 @@ impl InitTestbed {
                 "--config-template={}",
                 self.template_path(member).display()
             ))
-            .arg(format!("--config-output={}", self.config_path(member).display()))
+            .arg(format!(
+                "--config-output={}",
+                self.config_path(member).display()
+            ))
             .arg(format!(
                 "--termination-message-path={}",
                 self.termination_message_path(member).display()
@@ -262,7 +268,10 @@ impl InitTestbed {
             assert!(changed.unwrap().success());
             command.uid(NOBODY).gid(NOBODY);
         }
-        read_init_result(command.spawn().unwrap(), &self.termination_message_path(member))
+        read_init_result(
+            command.spawn().unwrap(),
+            &self.termination_message_path(member),
+        )
     }
 
     fn init_log_path(&self, member: usize) -> PathBuf {
@@ -286,7 +295,10 @@ impl InitTestbed {
     pub(super) fn start_etcd(&self, member: usize) -> EtcdProcess {
         let log = fs::File::create(self.home.path(&format!("etcd-{member}.log"))).unwrap();
         let child = Command::new(self.version.directory().join("etcd"))
-            .arg(format!("--config-file={}", self.config_path(member).display()))
+            .arg(format!(
+                "--config-file={}",
+                self.config_path(member).display()
+            ))
             .env_clear()
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -333,7 +345,10 @@ fn read_init_result(child: Child, message_path: &Path) -> InitResult {
     let text = String::from_utf8(output.stdout).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let message = fs::read(message_path).unwrap();
-    assert!(message.len() <= 4096, "the kubelet would truncate the message");
+    assert!(
+        message.len() <= 4096,
+        "the kubelet would truncate the message"
+    );
     let message: Value = serde_json::from_slice(&message).unwrap();
     assert_eq!(message, json, "termination message and output differ");
     InitResult {

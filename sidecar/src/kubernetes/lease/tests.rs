@@ -84,14 +84,15 @@ fn timestamp(second: i64) -> Option<Timestamp> {
 
 #[test]
 fn a_member_says_who_it_is_in_the_form_consumers_parse() {
-    let identity = |standing| match desired_lease(LeaseKind::Member, &state_with_role(standing), Some(true)) {
-        Some(DesiredLease::Member {
-            identity,
-            peer_tls: Some(true),
-        }) => Some(identity),
-        None => None,
-        other => panic!("{other:?}"),
-    };
+    let identity =
+        |standing| match desired_lease(LeaseKind::Member, &state_with_role(standing), Some(true)) {
+            Some(DesiredLease::Member {
+                identity,
+                peer_tls: Some(true),
+            }) => Some(identity),
+            None => None,
+            other => panic!("{other:?}"),
+        };
     assert_eq!(
         identity(SidecarRole::Leader).unwrap(),
         "91bc3c398fb3c1:abc:Leader"
@@ -157,26 +158,60 @@ fn a_full_snapshot_is_recorded_with_the_time_it_was_taken() {
 
 #[test]
 fn a_full_revision_never_decreases() {
-    assert_eq!(build_patch(&lease_with_holder(Some("6"), timestamp(1)), &desired_full(5, 100), NOON), None);
-    assert!(build_patch(&lease_with_holder(Some("5"), timestamp(1)), &desired_full(6, 100), NOON).is_some());
+    assert_eq!(
+        build_patch(
+            &lease_with_holder(Some("6"), timestamp(1)),
+            &desired_full(5, 100),
+            NOON
+        ),
+        None
+    );
+    assert!(
+        build_patch(
+            &lease_with_holder(Some("5"), timestamp(1)),
+            &desired_full(6, 100),
+            NOON
+        )
+        .is_some()
+    );
 }
 
 #[test]
 fn a_newer_full_of_the_same_revision_moves_the_time_and_an_older_does_not() {
-    assert!(build_patch(&lease_with_holder(Some("5"), timestamp(99)), &desired_full(5, 100), NOON).is_some());
+    assert!(
+        build_patch(
+            &lease_with_holder(Some("5"), timestamp(99)),
+            &desired_full(5, 100),
+            NOON
+        )
+        .is_some()
+    );
     assert_eq!(
-        build_patch(&lease_with_holder(Some("5"), timestamp(100)), &desired_full(5, 100), NOON),
+        build_patch(
+            &lease_with_holder(Some("5"), timestamp(100)),
+            &desired_full(5, 100),
+            NOON
+        ),
         None
     );
     assert_eq!(
-        build_patch(&lease_with_holder(Some("5"), timestamp(101)), &desired_full(5, 100), NOON),
+        build_patch(
+            &lease_with_holder(Some("5"), timestamp(101)),
+            &desired_full(5, 100),
+            NOON
+        ),
         None
     );
 }
 
 #[test]
 fn a_delta_revision_never_decreases_but_its_time_moves() {
-    let patch = build_patch(&lease_with_holder(Some("12"), timestamp(1)), &desired_delta(9), NOON).unwrap();
+    let patch = build_patch(
+        &lease_with_holder(Some("12"), timestamp(1)),
+        &desired_delta(9),
+        NOON,
+    )
+    .unwrap();
     assert_eq!(patch["spec"]["holderIdentity"], "12");
     assert_eq!(patch["spec"]["renewTime"], "2027-01-15T08:00:00.123456Z");
 }
@@ -184,7 +219,11 @@ fn a_delta_revision_never_decreases_but_its_time_moves() {
 #[test]
 fn a_delta_lease_that_says_it_all_is_left_alone() {
     assert_eq!(
-        build_patch(&lease_with_holder(Some("9"), Some(truncate_to_micros(NOON))), &desired_delta(9), NOON),
+        build_patch(
+            &lease_with_holder(Some("9"), Some(truncate_to_micros(NOON))),
+            &desired_delta(9),
+            NOON
+        ),
         None
     );
 }
@@ -192,7 +231,11 @@ fn a_delta_lease_that_says_it_all_is_left_alone() {
 #[test]
 fn a_holder_that_is_no_revision_is_replaced() {
     for holder in ["", "-7", "etcd-main-0", "99999999999999999999"] {
-        let patch = build_patch(&lease_with_holder(Some(holder), timestamp(1)), &desired_full(5, 100), NOON);
+        let patch = build_patch(
+            &lease_with_holder(Some(holder), timestamp(1)),
+            &desired_full(5, 100),
+            NOON,
+        );
         assert!(patch.is_some(), "{holder:?}");
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use mainstay_ids::{MemberId, RaftIndex};
 use tokio::time::{sleep, timeout};
 
-use crate::maintenance::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout, read_linearizably};
+use crate::maintenance::{
+    CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, connect_with_timeout, read_linearizably,
+};
 
 /// Timeout for a member to catch up after its defragmentation.
 pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_mins(2);

@@ -11,7 +11,7 @@ use crate::schedule::{Schedule, ScheduleError};
 
 /// Flags of defragmentation.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct DefragmentArgs {
+pub(crate) struct DefragmentArgs {
     /// Schedule for defragmenting all members: cron with five fields, in UTC
     ///
     /// An empty value disables scheduled defragmentation.
@@ -21,7 +21,7 @@ pub struct DefragmentArgs {
         env = "MAINSTAY_DEFRAGMENTATION_SCHEDULE"
     )]
     #[arg(value_name = "CRON", default_value = "0 0 */3 * *", value_parser = parse_schedule)]
-    pub schedule: OptionalSchedule,
+    pub(crate) schedule: OptionalSchedule,
 
     /// Free space in percent of the database at which a member is defragmented off schedule
     ///
@@ -31,26 +31,26 @@ pub struct DefragmentArgs {
     #[arg(env = "MAINSTAY_DEFRAGMENTATION_THRESHOLD_PERCENT")]
     #[arg(value_name = "PERCENT", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub threshold_percent: u8,
+    pub(crate) threshold_percent: u8,
 
     /// Smallest database size, in bytes, to which the threshold applies
     #[arg(long = "defragmentation-threshold-minimum-size")]
     #[arg(env = "MAINSTAY_DEFRAGMENTATION_THRESHOLD_MINIMUM_SIZE")]
     #[arg(value_name = "BYTES", default_value_t = 100 << 20)]
-    pub threshold_minimum_bytes: u64,
+    pub(crate) threshold_minimum_bytes: u64,
 
     /// Timeout for defragmenting one member
     #[arg(long = "etcd-defrag-timeout", env = "MAINSTAY_ETCD_DEFRAG_TIMEOUT")]
     #[arg(value_name = "DURATION", default_value = "8m", value_parser = parse_duration)]
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// `None` if disabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OptionalSchedule(pub Option<Schedule>);
+pub(crate) struct OptionalSchedule(pub(crate) Option<Schedule>);
 
 impl DefragmentArgs {
-    pub fn into_config(self) -> DefragmentConfig {
+    pub(crate) fn into_config(self) -> DefragmentConfig {
         let Self {
             schedule: OptionalSchedule(schedule),
             threshold_percent,
@@ -126,7 +126,10 @@ mod tests {
 
     #[test]
     fn an_empty_schedule_is_never_and_nonsense_is_refused() {
-        assert_eq!(parse_config(&["--defragmentation-schedule="]).schedule, None);
+        assert_eq!(
+            parse_config(&["--defragmentation-schedule="]).schedule,
+            None
+        );
         for flag in [
             "--defragmentation-schedule=daily",
             "--defragmentation-threshold-percent=101",

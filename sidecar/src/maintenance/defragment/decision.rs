@@ -5,7 +5,7 @@ use std::fmt;
 
 use mainstay_ids::{MemberId, RaftIndex};
 
-use super::observation::{VoterProblem, ObservedCluster, MemberRole, VoterStatus};
+use super::observation::{MemberRole, ObservedCluster, VoterProblem, VoterStatus};
 
 /// Raft entries a member may lag: the statuses are not read at the same moment, and under load that many entries pass
 /// between two.
@@ -31,7 +31,7 @@ pub struct Threshold {
 
 /// Next step of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DefragmentStep {
+pub(crate) enum DefragmentStep {
     /// Defragment this member, which is not the leader or is the only voter.
     Defragment {
         member: MemberId,
@@ -91,7 +91,7 @@ impl fmt::Display for DefragmentRefusal {
 ///
 /// Followers come first, one at a time; the leader comes last, after leadership was moved away. Learners are ignored.
 /// While any voter is unhealthy, no member is defragmented.
-pub fn next_step(
+pub(crate) fn next_step(
     observed: &ObservedCluster,
     done: &BTreeSet<MemberId>,
     trigger: DefragmentTrigger,
@@ -109,7 +109,8 @@ pub fn next_step(
         return DefragmentStep::Refuse(DefragmentRefusal::SingleMember);
     }
     let is_due = |member: &MemberId, status: &VoterStatus| {
-        !done.contains(member) && (trigger == DefragmentTrigger::Schedule || threshold.is_exceeded(status))
+        !done.contains(member)
+            && (trigger == DefragmentTrigger::Schedule || threshold.is_exceeded(status))
     };
     let due = || voters.iter().filter(|(id, status)| is_due(id, status));
     if let Some((member, status)) = due().find(|(id, _)| *id != leader || is_alone) {
@@ -140,7 +141,9 @@ impl Threshold {
 }
 
 /// Returns the voters if all are healthy and none lags.
-fn collect_healthy_voters(observed: &ObservedCluster) -> Result<Vec<(MemberId, &VoterStatus)>, DefragmentRefusal> {
+fn collect_healthy_voters(
+    observed: &ObservedCluster,
+) -> Result<Vec<(MemberId, &VoterStatus)>, DefragmentRefusal> {
     let mut voters = Vec::new();
     for member in &observed.members {
         match &member.role {

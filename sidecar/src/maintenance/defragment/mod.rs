@@ -18,7 +18,7 @@
 //! **After a crash**: members not yet defragmented wait for the next schedule.
 
 mod actions;
-pub mod args;
+pub(crate) mod args;
 pub mod decision;
 pub mod observation;
 
@@ -34,10 +34,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, elapsed_since};
-use crate::snapshotter::Snapshotter;
 use crate::schedule::{Schedule, ScheduleTimer};
+use crate::snapshotter::Snapshotter;
 use crate::state::{SidecarRole, StateReceiver};
-use decision::{DefragmentRefusal, DefragmentStep, Threshold, DefragmentTrigger};
+use decision::{DefragmentRefusal, DefragmentStep, DefragmentTrigger, Threshold};
 
 /// Interval of threshold checks. Free pages come from compactions, which are minutes apart.
 const THRESHOLD_CHECK_INTERVAL: Duration = Duration::from_mins(10);
@@ -149,7 +149,10 @@ impl Defragmenter {
         let mut schedule = schedule.map(|s| ScheduleTimer::new(s, (self.clock)()));
         let mut last_check = (self.clock)();
         loop {
-            let delay = compute_sleep(schedule.as_ref().and_then(ScheduleTimer::next_at), (self.clock)());
+            let delay = compute_sleep(
+                schedule.as_ref().and_then(ScheduleTimer::next_at),
+                (self.clock)(),
+            );
             tokio::select! {
                 () = cancel.cancelled() => return,
                 () = tokio::time::sleep(delay) => {}
@@ -187,7 +190,9 @@ impl Defragmenter {
                     return;
                 }
                 Err(DefragmentError::Refused(DefragmentRefusal::SingleMember)) => {
-                    debug!("threshold ignored: a single-member cluster is defragmented on schedule only");
+                    debug!(
+                        "threshold ignored: a single-member cluster is defragmented on schedule only"
+                    );
                     return;
                 }
                 Err(error) => {
@@ -252,7 +257,9 @@ impl Defragmenter {
         };
         match tokio::time::timeout(FLUSH_TIMEOUT, snapshots.take_delta()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => debug!(error = %ErrorChain(&error), "failed to store a delta before moving leadership"),
+            Ok(Err(error)) => {
+                debug!(error = %ErrorChain(&error), "failed to store a delta before moving leadership")
+            }
             Err(_) => debug!("delta not stored in time, moving leadership without it"),
         }
     }
@@ -271,7 +278,8 @@ impl Defragmenter {
             Ok(()) => MaintenanceOutcome::Succeeded,
             Err(_) => MaintenanceOutcome::Failed,
         };
-        self.metrics.record_defragmentation(url, result, elapsed_since(start));
+        self.metrics
+            .record_defragmentation(url, result, elapsed_since(start));
         outcome?;
         info!(member = %member, elapsed_ms = elapsed_since(start).as_millis(), "member defragmented");
         if actions::wait_until_healthy(connect, url).await {
@@ -287,7 +295,8 @@ impl Defragmenter {
 
 /// Whether the threshold check is due.
 fn is_check_due(last_check: Timestamp, now: Timestamp) -> bool {
-    Duration::try_from(now.duration_since(last_check)).is_ok_and(|passed| passed >= THRESHOLD_CHECK_INTERVAL)
+    Duration::try_from(now.duration_since(last_check))
+        .is_ok_and(|passed| passed >= THRESHOLD_CHECK_INTERVAL)
 }
 
 fn compute_sleep(next_time: Option<Timestamp>, now: Timestamp) -> Duration {

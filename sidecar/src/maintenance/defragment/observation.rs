@@ -7,7 +7,9 @@ use futures::future::join_all;
 use mainstay_ids::{MemberId, RaftIndex};
 use mainstay_telemetry::ErrorChain;
 
-use crate::maintenance::{REQUEST_TIMEOUT, CallError, Connect, call_with_timeout, connect_with_timeout, read_linearizably};
+use crate::maintenance::{
+    CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, connect_with_timeout, read_linearizably,
+};
 
 /// The alarm that defragmentation helps against.
 const NO_SPACE: &str = "NOSPACE";
@@ -21,7 +23,7 @@ pub struct ObservedCluster {
 pub struct ObservedMember {
     pub id: MemberId,
     /// Empty for a member that never started.
-    pub name: String,
+    pub(crate) name: String,
     pub role: MemberRole,
 }
 
@@ -40,11 +42,11 @@ pub struct VoterStatus {
     pub url: String,
     /// Leader, as this member reports it.
     pub leader: MemberId,
-    pub applied: RaftIndex,
+    pub(crate) applied: RaftIndex,
     /// Size of its database file.
     pub db_bytes: u64,
     /// Used part of the database file.
-    pub used_bytes: u64,
+    pub(crate) used_bytes: u64,
 }
 
 impl VoterStatus {
@@ -92,7 +94,12 @@ impl fmt::Display for VoterProblem {
 pub async fn observe_cluster(connect: &dyn Connect) -> Result<ObservedCluster, CallError> {
     let mut own = connect_with_timeout(connect.connect_own()).await?;
     let list = call_with_timeout("list members", REQUEST_TIMEOUT, own.member_list()).await?;
-    let members = join_all(list.members().iter().map(|entry| observe_member(connect, entry))).await;
+    let members = join_all(
+        list.members()
+            .iter()
+            .map(|entry| observe_member(connect, entry)),
+    )
+    .await;
     Ok(ObservedCluster { members })
 }
 
@@ -110,7 +117,10 @@ async fn observe_member(connect: &dyn Connect, entry: &Member) -> ObservedMember
 }
 
 /// Reads the status at each URL until one answers.
-async fn read_voter_status(connect: &dyn Connect, urls: &[String]) -> Result<VoterStatus, VoterProblem> {
+async fn read_voter_status(
+    connect: &dyn Connect,
+    urls: &[String],
+) -> Result<VoterStatus, VoterProblem> {
     let mut problem = VoterProblem::NeverStarted;
     for url in urls {
         match read_status_at(connect, url).await {
@@ -125,7 +135,10 @@ async fn read_voter_status(connect: &dyn Connect, urls: &[String]) -> Result<Vot
     Err(problem)
 }
 
-async fn read_status_at(connect: &dyn Connect, url: &str) -> Result<Result<VoterStatus, VoterProblem>, CallError> {
+async fn read_status_at(
+    connect: &dyn Connect,
+    url: &str,
+) -> Result<Result<VoterStatus, VoterProblem>, CallError> {
     let mut client = connect_with_timeout(connect.connect_to(url)).await?;
     let status = call_with_timeout("status", REQUEST_TIMEOUT, client.status()).await?;
     if status.leader() == 0 {

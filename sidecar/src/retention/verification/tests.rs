@@ -106,7 +106,10 @@ fn a_full_without_hash_or_cut_short_is_damaged() {
     }
     let outcome = verify_bytes("Full-0-9-5.gz", complete);
     assert!(
-        matches!(outcome, Err(ObjectDamage::Read { .. } | ObjectDamage::Compression(_))),
+        matches!(
+            outcome,
+            Err(ObjectDamage::Read { .. } | ObjectDamage::Compression(_))
+        ),
         "{outcome:?}"
     );
 }
@@ -136,7 +139,10 @@ fn an_altered_delta_is_damaged() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     let outcome = verify_bytes("Incr-5-7-5", bytes);
-    assert!(matches!(outcome, Err(ObjectDamage::Delta(_))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(ObjectDamage::Delta(_))),
+        "{outcome:?}"
+    );
     let outcome = verify_bytes("Incr-5-7-5.lz9", encode_delta(&[5, 6, 7]));
     assert!(
         matches!(outcome, Err(ObjectDamage::Compression(_))),

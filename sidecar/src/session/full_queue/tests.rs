@@ -21,9 +21,17 @@ fn uploaded_full() -> UploadedFull {
 async fn one_that_was_stored_when_everything_is_given_up_counts() {
     let mut fulls = FullQueue::default();
     let (reply, answer) = oneshot::channel();
-    fulls.enqueue(FullSnapshotReason::OnDemand, Finality::Ordinary, Some(reply));
+    fulls.enqueue(
+        FullSnapshotReason::OnDemand,
+        Finality::Ordinary,
+        Some(reply),
+    );
     let (queued, refused) = oneshot::channel();
-    fulls.enqueue(FullSnapshotReason::OnDemand, Finality::Ordinary, Some(queued));
+    fulls.enqueue(
+        FullSnapshotReason::OnDemand,
+        Finality::Ordinary,
+        Some(queued),
+    );
     assert!(fulls.start_if_due(|_| tokio::spawn(async { Ok(uploaded_full()) })));
     while !fulls.running.as_ref().unwrap().task.is_finished() {
         tokio::task::yield_now().await;
@@ -39,7 +47,11 @@ async fn one_that_was_stored_when_everything_is_given_up_counts() {
 async fn one_that_is_given_up_in_the_middle_is_interrupted() {
     let mut fulls = FullQueue::default();
     let (reply, answer) = oneshot::channel();
-    fulls.enqueue(FullSnapshotReason::OnDemand, Finality::Ordinary, Some(reply));
+    fulls.enqueue(
+        FullSnapshotReason::OnDemand,
+        Finality::Ordinary,
+        Some(reply),
+    );
     assert!(fulls.start_if_due(|_| tokio::spawn(std::future::pending())));
     let ended = fulls.abort_all().await.unwrap();
     assert!(matches!(ended.result, Err(FullError::Interrupted)));

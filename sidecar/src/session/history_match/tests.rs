@@ -20,7 +20,10 @@ fn put_event() -> LastEvent {
 
 /// The deletion of the key at revision 50.
 fn delete_event() -> LastEvent {
-    LastEvent { put: None, ..put_event() }
+    LastEvent {
+        put: None,
+        ..put_event()
+    }
 }
 
 fn at_revision(before: KeyLookup, at: Option<WrittenKey>) -> KeyHistory {
@@ -44,7 +47,10 @@ fn a_put_that_differs_in_anything_is_of_another_history() {
     ];
     for other in others {
         assert_eq!(
-            match_history(&put_event(), &at_revision(KeyLookup::Unavailable, other.clone())),
+            match_history(
+                &put_event(),
+                &at_revision(KeyLookup::Unavailable, other.clone())
+            ),
             HistoryMatch::Foreign,
             "{other:?}"
         );
@@ -54,14 +60,20 @@ fn a_put_that_differs_in_anything_is_of_another_history() {
 #[test]
 fn a_delete_needs_a_key_that_was_there_and_is_gone() {
     let was = KeyLookup::Present(written_key(10, 40, 2, b"v"));
-    assert_eq!(match_history(&delete_event(), &at_revision(was.clone(), None)), HistoryMatch::Same);
+    assert_eq!(
+        match_history(&delete_event(), &at_revision(was.clone(), None)),
+        HistoryMatch::Same
+    );
     // The key is missing as well in an etcd that never had it.
     assert_eq!(
         match_history(&delete_event(), &at_revision(KeyLookup::Absent, None)),
         HistoryMatch::Foreign
     );
     assert_eq!(
-        match_history(&delete_event(), &at_revision(was, Some(written_key(10, 40, 2, b"v")))),
+        match_history(
+            &delete_event(),
+            &at_revision(was, Some(written_key(10, 40, 2, b"v")))
+        ),
         HistoryMatch::Foreign
     );
     assert_eq!(
@@ -84,14 +96,20 @@ fn behind_a_compaction_a_key_may_only_have_grown() {
         assert_eq!(now(other.clone()), HistoryMatch::Diverged, "{other:?}");
     }
     let survivor = KeyHistory::Current(Some(written_key(10, 40, 2, b"v")));
-    assert_eq!(match_history(&delete_event(), &survivor), HistoryMatch::Diverged);
+    assert_eq!(
+        match_history(&delete_event(), &survivor),
+        HistoryMatch::Diverged
+    );
 }
 
 #[test]
 fn a_key_that_is_gone_or_made_anew_behind_a_compaction_tells_nothing() {
     for witness in [put_event(), delete_event()] {
         for now in [None, Some(written_key(60, 70, 2, b"x"))] {
-            assert_eq!(match_history(&witness, &KeyHistory::Current(now)), HistoryMatch::Unknown);
+            assert_eq!(
+                match_history(&witness, &KeyHistory::Current(now)),
+                HistoryMatch::Unknown
+            );
         }
     }
 }

@@ -67,7 +67,11 @@ fn a_delta_that_does_not_read_to_its_end_is_damaged() {
             .is_damage()
     );
     bytes.truncate(60);
-    assert!(read_delta(&object, object_stream(bytes)).unwrap_err().is_damage());
+    assert!(
+        read_delta(&object, object_stream(bytes))
+            .unwrap_err()
+            .is_damage()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,12 +31,18 @@ fn seconds_after_noon(seconds: i64) -> i64 {
 
 #[test]
 fn an_empty_store_needs_a_full_snapshot() {
-    assert_eq!(plan_for(&[], 1), StartPlan::FullFirst(FullSnapshotReason::NoFull));
+    assert_eq!(
+        plan_for(&[], 1),
+        StartPlan::FullFirst(FullSnapshotReason::NoFull)
+    );
 }
 
 #[test]
 fn deltas_alone_need_a_full_snapshot() {
-    let begin = plan_for(&[&format!("Incr-00000002-00000009-{}", seconds_after_noon(0))], 9);
+    let begin = plan_for(
+        &[&format!("Incr-00000002-00000009-{}", seconds_after_noon(0))],
+        9,
+    );
     assert_eq!(begin, StartPlan::FullFirst(FullSnapshotReason::NoFull));
 }
 
@@ -116,7 +122,10 @@ fn deltas_retention_has_removed_are_not_stored_again() {
     assert_eq!(backfill_start(&[&older, &newest]), None);
     // Retention deletes by age: a remaining delta proves that no later one was ever stored.
     let delta = format!("Incr-00000006-00000009-{}", seconds_after_noon(-3_590));
-    assert_eq!(backfill_start(&[&older, &delta, &newest]), Some(Revision(9)));
+    assert_eq!(
+        backfill_start(&[&older, &delta, &newest]),
+        Some(Revision(9))
+    );
 }
 
 #[test]

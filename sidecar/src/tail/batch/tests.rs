@@ -81,7 +81,10 @@ fn a_revision_that_is_still_arriving_is_not_sealed() {
     assert_eq!(sealed.name.last, Revision(5));
     finish_revision(&mut batch);
     let rest = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
-    let keys: Vec<_> = read_delta(&rest).into_iter().map(|(_, key, _)| key).collect();
+    let keys: Vec<_> = read_delta(&rest)
+        .into_iter()
+        .map(|(_, key, _)| key)
+        .collect();
     assert_eq!(keys, ["b", "c"]);
 }
 
@@ -157,13 +160,24 @@ fn a_batch_that_is_due_grows_while_it_is_small_in_memory() {
     let mut revision = 0;
     while batch.raw_len() < 2 * limit {
         revision += 1;
-        push_event(&mut batch, put_event("the-same-again-and-again", revision, 0)).unwrap();
+        push_event(
+            &mut batch,
+            put_event("the-same-again-and-again", revision, 0),
+        )
+        .unwrap();
         finish_revision(&mut batch);
     }
-    assert!(batch.memory_bytes() < limit / 4, "{} bytes are held", batch.memory_bytes());
+    assert!(
+        batch.memory_bytes() < limit / 4,
+        "{} bytes are held",
+        batch.memory_bytes()
+    );
     assert!(batch.has_room(limit));
     assert!(!batch.has_room(batch.memory_bytes()), "limited by memory");
-    assert!(!batch.has_room(limit / MAX_GROWTH_FACTOR), "limited by uncompressed size");
+    assert!(
+        !batch.has_room(limit / MAX_GROWTH_FACTOR),
+        "limited by uncompressed size"
+    );
     let sealed = batch.seal(Timestamp::UNIX_EPOCH).unwrap().unwrap();
     assert_eq!(i64::try_from(read_delta(&sealed).len()), Ok(revision));
 }

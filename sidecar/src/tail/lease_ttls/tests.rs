@@ -53,22 +53,39 @@ async fn a_lease_granted_again_under_its_number_is_asked_about_again() {
     assert_eq!(leases.find_unknown(&[put_event("c")]), [LEASE]);
 
     let mut leases = cached_ttls();
-    assert_eq!(leases.find_unknown(&[delete_event("a"), put_event("a")]), [LEASE]);
+    assert_eq!(
+        leases.find_unknown(&[delete_event("a"), put_event("a")]),
+        [LEASE]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn deletes_of_other_keys_cost_no_question() {
     let mut leases = cached_ttls();
-    assert_eq!(leases.find_unknown(&[delete_event("b"), put_event("a")]), []);
+    assert_eq!(
+        leases.find_unknown(&[delete_event("b"), put_event("a")]),
+        []
+    );
     let off_the_lease = watch_event(true, "a", LeaseId::NONE);
-    assert_eq!(leases.find_unknown(&[off_the_lease, delete_event("a"), put_event("b")]), []);
+    assert_eq!(
+        leases.find_unknown(&[off_the_lease, delete_event("a"), put_event("b")]),
+        []
+    );
 }
 
 #[test]
 fn events_on_leases_that_nobody_told_about_are_counted() {
     let mut leases = LeaseTtls::default();
-    let events = [put_event("a"), put_event("b"), watch_event(true, "c", LeaseId::NONE)];
+    let events = [
+        put_event("a"),
+        put_event("b"),
+        watch_event(true, "c", LeaseId::NONE),
+    ];
     assert_eq!(leases.count_unknown(&events), 2);
     leases.insert(LEASE, None);
-    assert_eq!(leases.count_unknown(&events), 0, "the lease is known to be revoked");
+    assert_eq!(
+        leases.count_unknown(&events),
+        0,
+        "the lease is known to be revoked"
+    );
 }

@@ -94,7 +94,8 @@ impl CatchUpWatch {
 
     /// Whether the first watch has delivered everything before the start of this one.
     pub(super) fn is_reached(&self, complete: Revision) -> bool {
-        self.first_revision.is_some_and(|from| complete.next() >= from)
+        self.first_revision
+            .is_some_and(|from| complete.next() >= from)
     }
 
     /// The watch to continue with, and its buffered responses.

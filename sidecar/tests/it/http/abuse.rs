@@ -4,16 +4,22 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use mainstay_sidecar::http::{HttpConfig, HttpLimits, Listeners, HttpServeError};
+use mainstay_sidecar::http::{HttpConfig, HttpLimits, HttpServeError, Listeners};
 use reqwest::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::support::{TestResponse, TEST_TIMEOUT, TestHttpServer, FakeSnapshotter, short_limits, test_config, leader_state, wait_until};
+use super::support::{
+    FakeSnapshotter, TEST_TIMEOUT, TestHttpServer, TestResponse, leader_state, short_limits,
+    test_config, wait_until,
+};
 
 fn config_with_limits(limits: HttpLimits) -> HttpConfig {
-    HttpConfig { limits, ..test_config() }
+    HttpConfig {
+        limits,
+        ..test_config()
+    }
 }
 
 async fn connect(server: &TestHttpServer) -> TcpStream {
@@ -50,7 +56,10 @@ async fn half_a_header_is_cut_off_while_others_are_served() {
         slow.push(stream);
     }
     assert_eq!(server.get("/healthz").await.status, 200);
-    assert!(started.elapsed() < header_timeout, "other clients had to wait");
+    assert!(
+        started.elapsed() < header_timeout,
+        "other clients had to wait"
+    );
     for stream in &mut slow {
         assert!(!read_to_close(stream).await.contains("200 OK"));
     }
@@ -76,7 +85,9 @@ async fn a_byte_now_and_then_does_not_keep_a_header_alive() {
         }
     });
     let mut bytes = Vec::new();
-    let _ = timeout(TEST_TIMEOUT, from.read_to_end(&mut bytes)).await.unwrap();
+    let _ = timeout(TEST_TIMEOUT, from.read_to_end(&mut bytes))
+        .await
+        .unwrap();
     drop(from);
     timeout(TEST_TIMEOUT, slow_writer).await.unwrap().unwrap();
     server.stop().await;
@@ -225,7 +236,12 @@ async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
         max_waiting: 1,
         ..short_limits()
     };
-    let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
+    let server = TestHttpServer::start(
+        config_with_limits(limits),
+        leader_state(),
+        FakeSnapshotter::new_blocked(),
+    )
+    .await;
     let ask = || tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let first = ask();
     let snapshotter = &server.snapshotter;
@@ -251,7 +267,11 @@ async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
     );
     snapshotter.gate.add_permits(2);
     for waiting in [first, queued] {
-        let response = timeout(TEST_TIMEOUT, waiting).await.unwrap().unwrap().unwrap();
+        let response = timeout(TEST_TIMEOUT, waiting)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert_eq!(response.status(), 200);
     }
     assert_eq!(snapshotter.max_running.load(Ordering::SeqCst), 1);
@@ -260,7 +280,12 @@ async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
 
 #[tokio::test]
 async fn a_caller_who_leaves_does_not_stop_the_snapshot_nor_let_another_begin() {
-    let server = TestHttpServer::start(test_config(), leader_state(), FakeSnapshotter::new_blocked()).await;
+    let server = TestHttpServer::start(
+        test_config(),
+        leader_state(),
+        FakeSnapshotter::new_blocked(),
+    )
+    .await;
     let snapshotter = &server.snapshotter;
     let first = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     wait_until("the first snapshot to start", || {
@@ -270,9 +295,17 @@ async fn a_caller_who_leaves_does_not_stop_the_snapshot_nor_let_another_begin() 
     first.abort();
     let second = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(snapshotter.requests.lock().unwrap().len(), 1, "two snapshots ran concurrently");
+    assert_eq!(
+        snapshotter.requests.lock().unwrap().len(),
+        1,
+        "two snapshots ran concurrently"
+    );
     snapshotter.gate.add_permits(2);
-    let response = timeout(TEST_TIMEOUT, second).await.unwrap().unwrap().unwrap();
+    let response = timeout(TEST_TIMEOUT, second)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert_eq!(response.status(), 200);
     server.stop().await;
 }
@@ -283,7 +316,12 @@ async fn a_snapshot_that_takes_too_long_is_told_to_go_on() {
         snapshot_timeout: Duration::from_millis(200),
         ..short_limits()
     };
-    let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
+    let server = TestHttpServer::start(
+        config_with_limits(limits),
+        leader_state(),
+        FakeSnapshotter::new_blocked(),
+    )
+    .await;
     let response = server.get("/snapshot/full").await;
     assert_eq!(response.status, 504, "{response:?}");
     server.snapshotter.gate.add_permits(1);
@@ -317,27 +355,47 @@ async fn a_stopping_server_lets_a_request_finish() {
         drain_timeout: TEST_TIMEOUT,
         ..short_limits()
     };
-    let server = TestHttpServer::start(config_with_limits(limits), leader_state(), FakeSnapshotter::new_blocked()).await;
+    let server = TestHttpServer::start(
+        config_with_limits(limits),
+        leader_state(),
+        FakeSnapshotter::new_blocked(),
+    )
+    .await;
     let request = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let snapshotter = server.snapshotter.clone();
-    wait_until("the snapshot to start", || snapshotter.requests.lock().unwrap().len() == 1).await;
+    wait_until("the snapshot to start", || {
+        snapshotter.requests.lock().unwrap().len() == 1
+    })
+    .await;
     server.cancel.cancel();
     let refused = || std::net::TcpStream::connect(("127.0.0.1", server.port)).is_err();
     wait_until("new connections to be refused", refused).await;
     snapshotter.gate.add_permits(1);
-    let response = timeout(TEST_TIMEOUT, request).await.unwrap().unwrap().unwrap();
+    let response = timeout(TEST_TIMEOUT, request)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert_eq!(response.status(), 200);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_stopping_server_does_not_wait_for_ever() {
-    let server = TestHttpServer::start(test_config(), leader_state(), FakeSnapshotter::new_blocked()).await;
+    let server = TestHttpServer::start(
+        test_config(),
+        leader_state(),
+        FakeSnapshotter::new_blocked(),
+    )
+    .await;
     let request = tokio::spawn(Client::new().get(server.url("/snapshot/full")).send());
     let mut idle = connect(&server).await;
     idle.write_all(b"GET /").await.unwrap();
     let snapshotter = server.snapshotter.clone();
-    wait_until("the snapshot to start", || snapshotter.requests.lock().unwrap().len() == 1).await;
+    wait_until("the snapshot to start", || {
+        snapshotter.requests.lock().unwrap().len() == 1
+    })
+    .await;
     // Neither the snapshot nor the idle client ends by itself: a server that waited for them would hang here.
     server.stop().await;
     let response = timeout(TEST_TIMEOUT, request).await.unwrap().unwrap();

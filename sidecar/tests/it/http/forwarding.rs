@@ -3,22 +3,32 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use mainstay_sidecar::snapshotter::{SnapshotRequestError, Finality};
 use mainstay_sidecar::http::{FORWARDED_HEADER, HttpConfig, HttpLimits, Listeners};
+use mainstay_sidecar::snapshotter::{Finality, SnapshotRequestError};
 use mainstay_sidecar::state::{SidecarRole, SidecarState};
 use reqwest::{Client, Method};
 use serde_json::json;
 use url::Url;
 
-use super::support::{TestResponse, LOCALHOST, TestHttpServer, FakeSnapshotter, short_limits, test_config, follower_state, leader_state};
+use super::support::{
+    FakeSnapshotter, LOCALHOST, TestHttpServer, TestResponse, follower_state, leader_state,
+    short_limits, test_config,
+};
 
 /// A second loopback address stands in for another host.
 const LEADER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// A follower, and a leader on the same port of another address. Tests send their requests to the follower.
-async fn start_pair(limits: HttpLimits, snapshotter: FakeSnapshotter) -> (TestHttpServer, TestHttpServer) {
-    let follower = HttpConfig { limits, ..test_config() };
-    let follower = TestHttpServer::start(follower, follower_state(), FakeSnapshotter::default()).await;
+async fn start_pair(
+    limits: HttpLimits,
+    snapshotter: FakeSnapshotter,
+) -> (TestHttpServer, TestHttpServer) {
+    let follower = HttpConfig {
+        limits,
+        ..test_config()
+    };
+    let follower =
+        TestHttpServer::start(follower, follower_state(), FakeSnapshotter::default()).await;
     let leader_config = HttpConfig {
         listen_address: Some(LEADER_ADDRESS),
         port: follower.port,
@@ -41,7 +51,10 @@ async fn a_follower_passes_the_answer_of_the_leader_on() {
         (200, "application/json")
     );
     assert_eq!(full.json()["isFinal"], true);
-    assert_eq!(*leader.snapshotter.requests.lock().unwrap(), [Finality::Final]);
+    assert_eq!(
+        *leader.snapshotter.requests.lock().unwrap(),
+        [Finality::Final]
+    );
     assert!(follower.snapshotter.requests.lock().unwrap().is_empty());
 
     assert_eq!(follower.get("/snapshot/delta").await.text, "null");
@@ -72,7 +85,10 @@ async fn a_request_is_passed_on_only_once() {
     let response = request.header(FORWARDED_HEADER, "1").send().await.unwrap();
     let response = TestResponse::read(response).await;
     assert_eq!(response.status, 405, "{response:?}");
-    assert!(response.text.contains("already forwarded once"), "{response:?}");
+    assert!(
+        response.text.contains("already forwarded once"),
+        "{response:?}"
+    );
     assert!(other.snapshotter.requests.lock().unwrap().is_empty());
     one.stop().await;
     other.stop().await;
@@ -80,7 +96,8 @@ async fn a_request_is_passed_on_only_once() {
 
 #[tokio::test]
 async fn a_sidecar_that_is_told_to_ask_itself_does_not() {
-    let server = TestHttpServer::start(test_config(), follower_state(), FakeSnapshotter::default()).await;
+    let server =
+        TestHttpServer::start(test_config(), follower_state(), FakeSnapshotter::default()).await;
     let url = Url::parse("http://127.0.0.1:2379").unwrap();
     *server.leader_finder.0.lock().unwrap() = Some(url);
     let response = server.get("/snapshot/full").await;

@@ -1,7 +1,7 @@
 //! The HTTP server over real sockets. Only the snapshotter is a fake, so that a test can make it slow, busy or broken.
 
 mod abuse;
-mod responses;
 mod forwarding;
-mod tls;
+mod responses;
 mod support;
+mod tls;

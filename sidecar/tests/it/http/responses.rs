@@ -2,13 +2,15 @@
 
 use jiff::Timestamp;
 use mainstay_ids::{ClusterId, MemberId, Revision};
-use mainstay_sidecar::snapshotter::{SnapshotRequestError, Finality};
 use mainstay_sidecar::http::{HttpConfig, SnapshotMethods};
-use mainstay_sidecar::state::{MemberStatus, SidecarRole, SidecarState, BackupFailure};
+use mainstay_sidecar::snapshotter::{Finality, SnapshotRequestError};
+use mainstay_sidecar::state::{BackupFailure, MemberStatus, SidecarRole, SidecarState};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::support::{TestHttpServer, FakeSnapshotter, test_config, follower_state, leader_state, stored_snapshot};
+use super::support::{
+    FakeSnapshotter, TestHttpServer, follower_state, leader_state, stored_snapshot, test_config,
+};
 
 #[tokio::test]
 async fn healthy_is_the_one_that_leads_with_an_etcd_that_answers() {
@@ -137,7 +139,11 @@ async fn a_failure_is_told_in_words() {
     let failed = SnapshotRequestError::Failed {
         reason: "the bucket main is gone".to_owned(),
     };
-    for error in [failed, SnapshotRequestError::Aborted, SnapshotRequestError::DeltasDisabled] {
+    for error in [
+        failed,
+        SnapshotRequestError::Aborted,
+        SnapshotRequestError::DeltasDisabled,
+    ] {
         *server.snapshotter.error.lock().unwrap() = Some(error.clone());
         for path in ["/snapshot/full", "/snapshot/delta", "/snapshot/latest"] {
             let response = server.get(path).await;
@@ -158,8 +164,14 @@ async fn without_a_store_snapshots_are_not_a_method_of_this_sidecar() {
         let server = TestHttpServer::start(test_config(), state, FakeSnapshotter::default()).await;
         for path in ["/snapshot/full", "/snapshot/delta", "/snapshot/latest"] {
             let response = server.get(path).await;
-            assert_eq!((response.status, response.header("allow")), (405, "GET,POST"));
-            assert!(response.text.contains("no storage provider"), "{response:?}");
+            assert_eq!(
+                (response.status, response.header("allow")),
+                (405, "GET,POST")
+            );
+            assert!(
+                response.text.contains("no storage provider"),
+                "{response:?}"
+            );
         }
         server.stop().await;
     }
@@ -234,7 +246,10 @@ async fn metrics_count_the_requests_by_path() {
         "mainstay_http_requests_total{route=\"/status\",status=\"4xx\"} 1",
         "mainstay_role{role=\"unknown\"} 1",
     ] {
-        assert!(response.text.lines().any(|found| found == line), "no {line}");
+        assert!(
+            response.text.lines().any(|found| found == line),
+            "no {line}"
+        );
     }
     server.stop().await;
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
-use mainstay_sidecar::snapshotter::{SnapshotRequestError, Finality, Snapshotter};
-use mainstay_sidecar::http::{FindLeader, HttpConfig, LeaderError, HttpLimits, Listeners, HttpBackend};
+use mainstay_sidecar::http::{
+    FindLeader, HttpBackend, HttpConfig, HttpLimits, LeaderError, Listeners,
+};
 use mainstay_sidecar::metrics::SidecarMetrics;
-use mainstay_sidecar::state::{StateSender, SidecarRole, SidecarState, StoredSnapshot};
+use mainstay_sidecar::snapshotter::{Finality, SnapshotRequestError, Snapshotter};
+use mainstay_sidecar::state::{SidecarRole, SidecarState, StateSender, StoredSnapshot};
 use reqwest::{Client, Method, Response};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -174,11 +176,16 @@ impl TestHttpServer {
         Self::start(config, leader_state(), FakeSnapshotter::default()).await
     }
 
-    pub(crate) async fn start(config: HttpConfig, state: SidecarState, snapshotter: FakeSnapshotter) -> Self {
+    pub(crate) async fn start(
+        config: HttpConfig,
+        state: SidecarState,
+        snapshotter: FakeSnapshotter,
+    ) -> Self {
         let listeners = Listeners::bind(&config).await.unwrap();
         let port = listeners.port();
         let (state_tx, view) = watch::channel(state);
-        let (snapshotter, leader_finder) = (Arc::new(snapshotter), Arc::new(FakeLeaderFinder::default()));
+        let (snapshotter, leader_finder) =
+            (Arc::new(snapshotter), Arc::new(FakeLeaderFinder::default()));
         let (metrics, cancel) = (SidecarMetrics::new().unwrap(), CancellationToken::new());
         let parts = HttpBackend {
             state_rx: view,
@@ -259,7 +266,10 @@ impl TestResponse {
 pub(crate) async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started = tokio::time::Instant::now();
     while !condition() {
-        assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for: {what}");
+        assert!(
+            started.elapsed() < TEST_TIMEOUT,
+            "timed out waiting for: {what}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mainstay_sidecar::http::{LeaderTlsFiles, HttpConfig, Listeners, HttpServeError, ServerTlsFiles};
+use mainstay_sidecar::http::{
+    HttpConfig, HttpServeError, LeaderTlsFiles, Listeners, ServerTlsFiles,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
@@ -15,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-use super::support::{TEST_TIMEOUT, TestHttpServer, FakeSnapshotter, test_config, follower_state};
+use super::support::{FakeSnapshotter, TEST_TIMEOUT, TestHttpServer, follower_state, test_config};
 
 /// A CA and a directory for the certificates it issues.
 struct TestCa {
@@ -97,7 +99,10 @@ fn tls_config(tls: ServerTlsFiles) -> HttpConfig {
 async fn fetch_served_certificate(ca: &TestCa, server: &TestHttpServer) -> Vec<u8> {
     let client = ca.client_builder().build().unwrap();
     let response = client.get(server.url("/readyz")).send().await.unwrap();
-    let info = response.extensions().get::<reqwest::tls::TlsInfo>().unwrap();
+    let info = response
+        .extensions()
+        .get::<reqwest::tls::TlsInfo>()
+        .unwrap();
     info.peer_certificate().unwrap().to_vec()
 }
 
@@ -122,7 +127,10 @@ async fn https_is_served_with_the_headers_of_the_peer() {
         "default-src 'self'"
     );
     let untrusting = Client::new().get(server.url("/healthz")).send().await;
-    assert!(untrusting.is_err(), "a certificate of an unknown CA was accepted");
+    assert!(
+        untrusting.is_err(),
+        "a certificate of an unknown CA was accepted"
+    );
     server.stop().await;
 }
 
@@ -152,11 +160,19 @@ async fn a_broken_pair_leaves_the_old_one_in_place_until_it_is_whole() {
     ] {
         replace_file(&ca.path(name), text);
         wait_for_recheck().await;
-        assert_eq!(fetch_served_certificate(&ca, &server).await, before, "{name}");
+        assert_eq!(
+            fetch_served_certificate(&ca, &server).await,
+            before,
+            "{name}"
+        );
     }
     fs::remove_file(ca.path("tls.crt")).unwrap();
     wait_for_recheck().await;
-    assert_eq!(fetch_served_certificate(&ca, &server).await, before, "removed");
+    assert_eq!(
+        fetch_served_certificate(&ca, &server).await,
+        before,
+        "removed"
+    );
     replace_file(&ca.path("tls.crt"), &certificate);
     replace_file(&ca.path("tls.key"), &key);
     wait_for_recheck().await;
@@ -280,7 +296,10 @@ async fn plain_requests_to_a_tls_port_get_nothing() {
     let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
     let plain = server.url("/healthz").replace("https", "http");
     assert!(Client::new().get(plain).send().await.is_err());
-    assert_ne!(fetch_served_certificate(&ca, &server).await, Vec::<u8>::new());
+    assert_ne!(
+        fetch_served_certificate(&ca, &server).await,
+        Vec::<u8>::new()
+    );
     server.stop().await;
 }
 
@@ -301,7 +320,8 @@ async fn a_follower_shows_its_certificate_to_the_leader_and_checks_the_leaders()
         leader_tls: delegation,
         ..tls_config(files.clone())
     };
-    let follower = TestHttpServer::start(follower, follower_state(), FakeSnapshotter::default()).await;
+    let follower =
+        TestHttpServer::start(follower, follower_state(), FakeSnapshotter::default()).await;
     let leader_config = HttpConfig {
         listen_address: Some([127, 0, 0, 2].into()),
         port: follower.port,

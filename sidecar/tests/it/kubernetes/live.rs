@@ -22,8 +22,8 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::support::{
-    DELTA_LEASE, FULL_LEASE, MEMBER_LEASE, LeaseSidecar, LeaseRecorder, create_leases, empty_lease, wait_for_lease, lease_holder, lease_api,
-    lease_renew_time,
+    DELTA_LEASE, FULL_LEASE, LeaseRecorder, LeaseSidecar, MEMBER_LEASE, create_leases, empty_lease,
+    lease_api, lease_holder, lease_renew_time, wait_for_lease,
 };
 
 const NO_HEARTBEAT: Duration = Duration::from_hours(1);
@@ -57,9 +57,15 @@ async fn a_change_is_written_at_once() {
     wait_for_lease(&api, MEMBER_LEASE, TIMEOUT, has_tls).await;
 
     sidecar.set_stored_full(41);
-    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("41")).await;
+    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("41")
+    })
+    .await;
     sidecar.set_stored_delta(52);
-    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("52")).await;
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("52")
+    })
+    .await;
     assert_eq!(sidecar.failures.0.load(Ordering::Relaxed), 0);
     sidecar.stop().await;
 }
@@ -97,7 +103,10 @@ async fn at_rest_only_heartbeats_are_written() {
         });
         sleep(Duration::from_millis(20)).await;
     }
-    let (beats, periods) = (witness.writes(MEMBER_LEASE).len(), started.elapsed().as_secs());
+    let (beats, periods) = (
+        witness.writes(MEMBER_LEASE).len(),
+        started.elapsed().as_secs(),
+    );
     assert!(
         beats as u64 <= periods + 1,
         "{beats} heartbeats in {periods} periods"
@@ -126,7 +135,10 @@ async fn wait_until_idle(witness: &LeaseRecorder, quiet_period: Duration) -> usi
         if now == before {
             return now;
         }
-        assert!(started.elapsed() < TIMEOUT, "still writing after {now} writes");
+        assert!(
+            started.elapsed() < TIMEOUT,
+            "still writing after {now} writes"
+        );
     }
 }
 
@@ -144,13 +156,17 @@ async fn a_delta_period_without_a_delta_moves_the_time_only() {
     let is_zero = |it: &_| lease_holder(it).as_deref() == Some("0");
     wait_for_lease(&api, DELTA_LEASE, TIMEOUT, is_zero).await;
     sidecar.set_stored_delta(52);
-    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("52")).await;
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("52")
+    })
+    .await;
     let later = Timestamp::now();
     sidecar
         .state_tx
         .send_modify(|state| state.delta_checked_at = Some(later));
-    let is_newer =
-        |it: &_| lease_renew_time(it).map(Timestamp::as_microsecond) == Some(later.as_microsecond());
+    let is_newer = |it: &_| {
+        lease_renew_time(it).map(Timestamp::as_microsecond) == Some(later.as_microsecond())
+    };
     wait_for_lease(&api, DELTA_LEASE, TIMEOUT, is_newer).await;
     assert_eq!(
         lease_holder(&api.get(DELTA_LEASE).await.unwrap()).as_deref(),
@@ -189,14 +205,30 @@ async fn revisions_never_decrease_under_several_writers() {
         sleep(Duration::from_millis(20)).await;
         // Often enough for many writes, rarely enough for some to be outdated.
         if step % 4 == 0 {
-            wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_revision(it) >= Some(step * 10)).await;
-            wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_revision(it) >= Some(step * 10 + 5)).await;
+            wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| {
+                lease_revision(it) >= Some(step * 10)
+            })
+            .await;
+            wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| {
+                lease_revision(it) >= Some(step * 10 + 5)
+            })
+            .await;
         }
     }
-    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_revision(it) == Some(600)).await;
-    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| lease_revision(it) == Some(605)).await;
+    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| {
+        lease_revision(it) == Some(600)
+    })
+    .await;
+    wait_for_lease(&api, DELTA_LEASE, TIMEOUT, |it| {
+        lease_revision(it) == Some(605)
+    })
+    .await;
     for name in [FULL_LEASE, DELTA_LEASE] {
-        let revisions: Vec<i64> = witness.writes(name).iter().filter_map(lease_revision).collect();
+        let revisions: Vec<i64> = witness
+            .writes(name)
+            .iter()
+            .filter_map(lease_revision)
+            .collect();
         assert!(revisions.len() > 10, "{name}: {revisions:?}");
         assert!(revisions.is_sorted(), "{name}: {revisions:?}");
     }
@@ -212,12 +244,19 @@ async fn a_newer_full_snapshot_of_somebody_else_is_made_known() {
     let first = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
     first.set_role(SidecarRole::Leader);
     first.set_stored_full(41);
-    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| lease_holder(it).as_deref() == Some("41")).await;
+    wait_for_lease(&api, FULL_LEASE, TIMEOUT, |it| {
+        lease_holder(it).as_deref() == Some("41")
+    })
+    .await;
     first.stop().await;
     let compacted = json!({ "spec": { "holderIdentity": "120" } });
-    api.patch(FULL_LEASE, &PatchParams::default(), &Patch::Merge(&compacted))
-        .await
-        .unwrap();
+    api.patch(
+        FULL_LEASE,
+        &PatchParams::default(),
+        &Patch::Merge(&compacted),
+    )
+    .await
+    .unwrap();
 
     let mut sidecar = LeaseSidecar::with_client(&client, &namespace, NO_HEARTBEAT);
     sidecar.set_role(SidecarRole::Leader);
@@ -254,7 +293,10 @@ async fn an_api_server_that_goes_and_comes_back_delays_only_the_leases() {
     }
     // Three Leases, at least half a second between two attempts each.
     let (found, max_total) = (failures(), 3 * (started.elapsed().as_millis() / 500 + 1));
-    assert!(found as u128 <= max_total, "{found} attempts, at most {max_total}");
+    assert!(
+        found as u128 <= max_total,
+        "{found} attempts, at most {max_total}"
+    );
 
     server.restart().await;
     wait_for_lease(&api, MEMBER_LEASE, RETRY_TIMEOUT, |it| {
@@ -366,7 +408,10 @@ async fn pins_are_read_where_there_are_some_and_missed_aloud_where_they_cannot_b
     let connection = Arc::new(KubeConnection::new(KubeAccess::Client(client.clone())));
     let reader = PinReader::new(connection, &namespace, "etcd-main-coordination");
     let listing = ["v2/a", "v2/b"];
-    assert_eq!(reader.read_pinned_keys(listing).await.unwrap(), BTreeSet::new());
+    assert_eq!(
+        reader.read_pinned_keys(listing).await.unwrap(),
+        BTreeSet::new()
+    );
     let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
     let found = maps.get_opt("etcd-main-coordination").await.unwrap();
     assert!(found.is_none(), "reading created the ConfigMap");
@@ -385,7 +430,10 @@ async fn pins_are_read_where_there_are_some_and_missed_aloud_where_they_cannot_b
     let pinned = reader.read_pinned_keys(listing).await.unwrap();
     assert_eq!(pinned, BTreeSet::from(["v2/b".to_owned()]));
     pin.remove().await.unwrap();
-    assert_eq!(reader.read_pinned_keys(listing).await.unwrap(), BTreeSet::new());
+    assert_eq!(
+        reader.read_pinned_keys(listing).await.unwrap(),
+        BTreeSet::new()
+    );
 
     server.stop();
     assert!(reader.read_pinned_keys(listing).await.is_err());

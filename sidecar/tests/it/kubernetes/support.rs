@@ -14,9 +14,11 @@ use mainstay_archive::compression::Compression;
 use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{ClusterId, MemberId, Revision};
 use mainstay_sidecar::kubernetes::{
-    KubeAccess, KubeConnection, NewestFullSender, Heartbeat, LeaseKind, LeaseMetrics, LeaseConfig,
+    Heartbeat, KubeAccess, KubeConnection, LeaseConfig, LeaseKind, LeaseMetrics, NewestFullSender,
 };
-use mainstay_sidecar::state::{StateSender, MemberStatus, SidecarRole, SidecarState, StoredSnapshot};
+use mainstay_sidecar::state::{
+    MemberStatus, SidecarRole, SidecarState, StateSender, StoredSnapshot,
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -59,7 +61,10 @@ impl LeaseSidecar {
         };
         let (state_tx, view) = watch::channel(SidecarState::default());
         let (peer_tls, tls_view) = watch::channel(None);
-        let (failures, cancel) = (Arc::new(FailureCounter::default()), CancellationToken::new());
+        let (failures, cancel) = (
+            Arc::new(FailureCounter::default()),
+            CancellationToken::new(),
+        );
         let metrics: Arc<dyn LeaseMetrics> = failures.clone();
         let connection = Arc::new(KubeConnection::new(access));
         let newest_full = NewestFullSender::default();

@@ -12,7 +12,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, Response, StatusCode, header};
-use mainstay_store::{TransferConfig, Environment, StorageProvider, StoreConfig};
+use mainstay_store::{Environment, StorageProvider, StoreConfig, TransferConfig};
 use mainstay_testkit::ports::free_ports;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
@@ -72,10 +72,15 @@ impl S3Server {
             refusal: Arc::default(),
             refused_count: Arc::default(),
         };
-        let (refusal, refused) = (Arc::clone(&proxy_state.refusal), Arc::clone(&proxy_state.refused_count));
+        let (refusal, refused) = (
+            Arc::clone(&proxy_state.refusal),
+            Arc::clone(&proxy_state.refused_count),
+        );
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let proxy = Router::new().fallback(proxy_request).with_state(proxy_state);
+        let proxy = Router::new()
+            .fallback(proxy_request)
+            .with_state(proxy_state);
         let proxy = tokio::spawn(async move { axum::serve(listener, proxy).await.unwrap() });
         Self {
             child,
@@ -161,7 +166,10 @@ struct DeletionProxy {
 }
 
 /// Forwards a request with all headers, so that its signature stays valid.
-async fn proxy_request(State(proxy_state): State<DeletionProxy>, request: Request) -> Response<Body> {
+async fn proxy_request(
+    State(proxy_state): State<DeletionProxy>,
+    request: Request,
+) -> Response<Body> {
     let refusal = *proxy_state.refusal.lock().unwrap();
     let is_deletion = request.method() == Method::DELETE;
     let path = request.uri().path().to_owned();
@@ -177,7 +185,10 @@ async fn proxy_request(State(proxy_state): State<DeletionProxy>, request: Reques
     let path = parts.uri.path_and_query().unwrap();
     let answer = proxy_state
         .client
-        .request(parts.method, format!("http://{}{path}", proxy_state.upstream))
+        .request(
+            parts.method,
+            format!("http://{}{path}", proxy_state.upstream),
+        )
         .headers(parts.headers)
         .body(body)
         .send()
@@ -268,7 +279,7 @@ mod live {
     use jiff::SignedDuration;
     use mainstay_sidecar::retention::RetentionError;
 
-    use super::super::{time_after, test_time, build_retention, keep_one_config, write_two_chains};
+    use super::super::{build_retention, keep_one_config, test_time, time_after, write_two_chains};
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -276,7 +287,9 @@ mod live {
         let server = S3Server::start().await;
         let bucket = server.open_store();
         let keys = write_two_chains(&bucket).await;
-        let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
+        let summary = build_retention(&bucket.store, keep_one_config())
+            .run_once(test_time())
+            .await;
         let summary = summary.unwrap();
         assert_eq!(summary.verified_base.as_ref(), Some(&keys[2]));
         assert_eq!(bucket.list_keys().await, keys[2..]);
@@ -319,7 +332,9 @@ mod live {
         bucket.put_full(20, 3).await;
         let before = bucket.list_keys().await;
         server.refuse_deletions_of(DeletionRefusal::Locked, "Incr-00000016-00000020");
-        let summary = build_retention(&bucket.store, keep_one_config()).run_once(test_time()).await;
+        let summary = build_retention(&bucket.store, keep_one_config())
+            .run_once(test_time())
+            .await;
         let summary = summary.unwrap();
         assert_eq!((summary.deleted, summary.locked, summary.failed), (0, 1, 0));
         assert_eq!(bucket.list_keys().await, before, "the whole chain is kept");

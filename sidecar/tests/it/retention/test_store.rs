@@ -10,7 +10,7 @@ use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig, UploadOptions};
+use mainstay_store::{Environment, SnapStore, StorageProvider, StoreConfig, UploadOptions};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -66,8 +66,11 @@ impl TestStore {
 
     pub(crate) async fn put_delta(&self, start: i64, last: i64, minute: i64) -> String {
         let events: Vec<i64> = (start..=last).collect();
-        self.put_named(&build_delta_name(start, last, minute), encode_delta(&events))
-            .await
+        self.put_named(
+            &build_delta_name(start, last, minute),
+            encode_delta(&events),
+        )
+        .await
     }
 
     /// A delta with a valid hash that lacks a revision.
@@ -75,8 +78,11 @@ impl TestStore {
         let events: Vec<i64> = (start..=last)
             .filter(|revision| *revision != start + 1)
             .collect();
-        self.put_named(&build_delta_name(start, last, minute), encode_delta(&events))
-            .await
+        self.put_named(
+            &build_delta_name(start, last, minute),
+            encode_delta(&events),
+        )
+        .await
     }
 
     /// An uploaded part of a full snapshot that does not exist.
@@ -111,7 +117,10 @@ impl TestStore {
 
     /// Sets the modification time of the file.
     pub(crate) fn set_modified(&self, name: &str, modified: Timestamp) {
-        let file = File::options().write(true).open(self.find_file(name)).unwrap();
+        let file = File::options()
+            .write(true)
+            .open(self.find_file(name))
+            .unwrap();
         file.set_modified(modified.into()).unwrap();
     }
 

@@ -101,8 +101,7 @@ async fn apply_change(
     (namespace, name): &NamespacedName,
     value: &str,
 ) -> anyhow::Result<(NamespacedName, Instant)> {
-    let patch =
-        json!({ "spec": { "etcd": { "clientService": { "annotations": { CHANGE_ANNOTATION: value } } } } });
+    let patch = json!({ "spec": { "etcd": { "clientService": { "annotations": { CHANGE_ANNOTATION: value } } } } });
     let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
     let sent = Instant::now();
     etcds
@@ -113,7 +112,10 @@ async fn apply_change(
 }
 
 /// Waits until the status of a resource has observed its current spec.
-async fn wait_for_status(client: &Client, (namespace, name): &NamespacedName) -> anyhow::Result<()> {
+async fn wait_for_status(
+    client: &Client,
+    (namespace, name): &NamespacedName,
+) -> anyhow::Result<()> {
     let etcds = Api::<Etcd>::namespaced(client.clone(), namespace);
     loop {
         let etcd = etcds.get(name).await.context("failed to read an Etcd")?;

@@ -10,8 +10,8 @@
 //! benchmark. No pod and no etcd of the clusters runs.
 
 mod changes;
-mod report;
 mod process;
+mod report;
 mod server;
 mod simulator;
 
@@ -162,9 +162,11 @@ async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures
 
     log_progress("changing many Etcds at once");
     let how_many = (args.changes, args.rounds);
-    let change_latencies = changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterStatus).await?;
+    let change_latencies =
+        changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterStatus).await?;
     log_progress("changing many Etcds at once, without a pause");
-    let unpaced_latencies = changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterAction).await?;
+    let unpaced_latencies =
+        changes::measure(&server.client, &etcds, how_many, ChangePacing::AfterAction).await?;
     let peak_bytes = [first_peak, usage::peak_bytes(controller.pid())?];
     controller.stop()?;
     world.stop();

@@ -38,7 +38,10 @@ impl ControllerProcess {
             .arg(format!("--metrics-port={port}"))
             .arg("--enable-etcd-spec-auto-reconcile")
             .stdin(Stdio::null())
-            .stdout(log.try_clone().context("failed to duplicate the log file")?)
+            .stdout(
+                log.try_clone()
+                    .context("failed to duplicate the log file")?,
+            )
             .stderr(log)
             .spawn()
             .with_context(|| format!("failed to start {}", program.display()))?;
@@ -57,7 +60,11 @@ impl ControllerProcess {
 
     /// Fails with the end of the log if the controller has exited.
     pub(super) fn expect_running(&mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait().context("failed to check the controller process")? {
+        if let Some(status) = self
+            .child
+            .try_wait()
+            .context("failed to check the controller process")?
+        {
             let log = std::fs::read_to_string(self.temp_dir.path().join("log")).unwrap_or_default();
             let end: Vec<&str> = log.lines().rev().take(20).collect();
             bail!("controller exited with {status}; end of its log: {end:#?}");
@@ -100,7 +107,10 @@ impl ControllerProcess {
         self.expect_running()?;
         let id = Pid::from_child(&self.child);
         kill_process(id, Signal::TERM).context("failed to send SIGTERM to the controller")?;
-        let status = self.child.wait().context("failed to wait for the controller")?;
+        let status = self
+            .child
+            .wait()
+            .context("failed to wait for the controller")?;
         ensure!(status.success(), "controller exited with {status}");
         Ok(())
     }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::super::targets::{TargetResult, memory_target, format_megabytes};
 use super::super::machine::Machine;
 use super::super::report;
+use super::super::targets::{TargetResult, format_megabytes, memory_target};
 use super::{ControllerBenchArgs, ControllerFigures};
 
 const METHOD: &str = "\
@@ -89,7 +89,11 @@ fn percentiles(sorted: &[Duration]) -> [Duration; 3] {
     [at(50), at(99), at(100)]
 }
 
-fn write_figures(page: &mut String, args: &ControllerBenchArgs, figures: &ControllerFigures) -> anyhow::Result<()> {
+fn write_figures(
+    page: &mut String,
+    args: &ControllerBenchArgs,
+    figures: &ControllerFigures,
+) -> anyhow::Result<()> {
     let [first, second] = figures.peak_bytes.map(format_megabytes);
     writeln!(page, "\n## Figures\n\n| | |\n| --- | --- |")?;
     writeln!(

@@ -113,7 +113,8 @@ impl BenchApiServer {
             created.context("failed to create a Secret")?;
             namespaces.push(namespace);
         }
-        let places = (0..count).map(|n| (namespaces[n % NAMESPACE_COUNT].clone(), format!("etcd-{n}")));
+        let places =
+            (0..count).map(|n| (namespaces[n % NAMESPACE_COUNT].clone(), format!("etcd-{n}")));
         let places: Vec<NamespacedName> = places.collect();
         stream::iter(places.iter().map(Ok::<_, anyhow::Error>))
             .try_for_each_concurrent(CONCURRENCY, |(namespace, name)| async move {
@@ -197,7 +198,10 @@ impl BenchApiServer {
     }
 
     /// The writes so far, read while no renewal is in flight.
-    pub(super) async fn count_writes(&self, world: &ClusterSimulator) -> anyhow::Result<WriteCounts> {
+    pub(super) async fn count_writes(
+        &self,
+        world: &ClusterSimulator,
+    ) -> anyhow::Result<WriteCounts> {
         let renewals = world.pause_renewals().await;
         let request = http::Request::get("/metrics").body(Vec::new());
         let text = self
@@ -252,7 +256,10 @@ mod tests {
                 r#"apiserver_request_total{{code="200",component="apiserver",contentType="application/json",dry_run="",group="",resource="{resource}",scope="resource",subresource="status",verb="{verb}",version="v1"}} 12"#
             )
         };
-        assert_eq!(parse_write_metric(&line("PATCH", "pods")), Some(("pods".to_owned(), 12)));
+        assert_eq!(
+            parse_write_metric(&line("PATCH", "pods")),
+            Some(("pods".to_owned(), 12))
+        );
         assert_eq!(parse_write_metric(&line("WATCH", "pods")), None);
         assert_eq!(parse_write_metric(&line("PUT", "flowschemas")), None);
     }

@@ -47,7 +47,12 @@ impl ClusterSimulator {
         let mut tasks = JoinSet::new();
         tasks.spawn(simulate_stateful_sets(client.clone()));
         tasks.spawn(simulate_leases(client.clone(), Arc::clone(&members)));
-        tasks.spawn(renew_leases(client.clone(), members, Arc::clone(&renewals), every));
+        tasks.spawn(renew_leases(
+            client.clone(),
+            members,
+            Arc::clone(&renewals),
+            every,
+        ));
         Self { renewals, tasks }
     }
 
@@ -236,7 +241,12 @@ async fn patch_lease(client: &Client, (namespace, name): (&str, &str), holder: O
 }
 
 /// Renews every Lease once per interval, one after the other.
-async fn renew_leases(client: Client, members: LeaseKeys, renewals: Arc<Mutex<u64>>, every: Duration) {
+async fn renew_leases(
+    client: Client,
+    members: LeaseKeys,
+    renewals: Arc<Mutex<u64>>,
+    every: Duration,
+) {
     for round in 0.. {
         let all: Vec<NamespacedName> = match members.lock() {
             Ok(members) => members.iter().cloned().collect(),

@@ -86,15 +86,24 @@ impl AckTimes {
     }
 
     fn count(&self) -> u64 {
-        let answered = self.acked_at.iter().filter(|at| at.load(Ordering::Relaxed) > 0);
+        let answered = self
+            .acked_at
+            .iter()
+            .filter(|at| at.load(Ordering::Relaxed) > 0);
         answered.count() as u64
     }
 }
 
 /// Writes `rate` times a second, for `seconds`.
-pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::Result<CaptureFigures> {
+pub(super) async fn measure(
+    data: &Path,
+    rate: usize,
+    seconds: u64,
+) -> anyhow::Result<CaptureFigures> {
     eprintln!("bench: {rate} writes a second for {seconds} s");
-    let scratch = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(data);
+    let scratch = tempfile::Builder::new()
+        .prefix(WORK_DIR_PREFIX)
+        .tempdir_in(data);
     let scratch = scratch.context("failed to create a scratch directory")?;
     // Without fsync the kernel writes hundreds of megabytes at once; with fsync a disk is too slow. Hence a tmpfs.
     let fast = create_fast_dir(scratch.path())?;
@@ -107,7 +116,10 @@ pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::R
     let captures = async || sidecar.status().await["captured"].as_i64();
     let deadline = Instant::now() + TIMEOUT;
     while captures().await.is_none() {
-        ensure!(Instant::now() < deadline, "sidecar does not capture any revision");
+        ensure!(
+            Instant::now() < deadline,
+            "sidecar does not capture any revision"
+        );
         sleep(SAMPLE_INTERVAL).await;
     }
     let total = usize::try_from(seconds).context("duration is too long")? * rate;
@@ -153,7 +165,9 @@ pub(super) async fn measure(data: &Path, rate: usize, seconds: u64) -> anyhow::R
 fn create_fast_dir(other: &Path) -> anyhow::Result<TempDir> {
     let memory = Path::new(MEMORY_DIR);
     let place = if memory.is_dir() { memory } else { other };
-    let directory = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(place);
+    let directory = tempfile::Builder::new()
+        .prefix(WORK_DIR_PREFIX)
+        .tempdir_in(place);
     directory.context("failed to create a directory for etcd")
 }
 
@@ -191,7 +205,10 @@ async fn run_writer(
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
     for number in 0..share {
         tick.tick().await;
-        let key = format!("/registry/bench/{writer:03}/{:03}", number % KEYS_PER_WRITER);
+        let key = format!(
+            "/registry/bench/{writer:03}/{:03}",
+            number % KEYS_PER_WRITER
+        );
         let answer = kv.put(key, seeded_value(number, VALUE_BYTES), None).await;
         let answer = answer.context("failed to put a key")?;
         let header = answer.header().context("response has no header")?;

@@ -9,9 +9,11 @@ use mainstay_testkit::{EtcdServer, SidecarProcess};
 use tokio::time::sleep;
 
 use super::super::args::PageCache;
+use super::super::dataset::{
+    ETCD_RELEASE, etcd_options, file_length, read_etcd_version, remove_dir,
+};
+use super::super::load::{BenchWriters, DatasetShape};
 use super::super::targets::format_megabytes;
-use super::super::dataset::{ETCD_RELEASE, read_etcd_version, file_length, etcd_options, remove_dir};
-use super::super::load::{DatasetShape, BenchWriters};
 use super::super::timed::{Cost, TimedProgram, median_cost, settle_disk};
 use super::super::usage;
 use super::super::{WORK_DIR_PREFIX, dataset::UNFINISHED_SUFFIX};
@@ -45,10 +47,16 @@ pub(super) struct SnapshotCost {
 }
 
 /// Takes snapshots of a database of this many keys, alternately with etcd's tool.
-pub(super) async fn measure(data: &Path, keys: usize, runs: usize) -> anyhow::Result<FullSnapshotFigures> {
+pub(super) async fn measure(
+    data: &Path,
+    keys: usize,
+    runs: usize,
+) -> anyhow::Result<FullSnapshotFigures> {
     let home = open_or_create_member(data, keys).await?;
     let mut etcd = EtcdServer::start(ETCD_RELEASE, etcd_options(&home)).await;
-    let scratch = tempfile::Builder::new().prefix(WORK_DIR_PREFIX).tempdir_in(data);
+    let scratch = tempfile::Builder::new()
+        .prefix(WORK_DIR_PREFIX)
+        .tempdir_in(data);
     let scratch = scratch.context("failed to create a scratch directory")?;
     let at = |name: &str| scratch.path().join(name);
     let gzip = SnapshotSidecar::start(&etcd, &at("gzip"), "gzip").await?;
@@ -59,7 +67,8 @@ pub(super) async fn measure(data: &Path, keys: usize, runs: usize) -> anyhow::Re
         gzip.wait_until_idle().await?;
         snapshot_revisions.1.push(zstd.take_snapshot(&etcd).await?);
         zstd.wait_until_idle().await?;
-        let (save, squeeze) = measure_baseline(&etcd, &scratch.path().join(format!("saved-{run}.db")))?;
+        let (save, squeeze) =
+            measure_baseline(&etcd, &scratch.path().join(format!("saved-{run}.db")))?;
         snapshot_revisions.2.push(save);
         snapshot_revisions.3.push(squeeze);
     }
@@ -94,7 +103,10 @@ impl SnapshotSidecar {
         };
         let deadline = Instant::now() + TIMEOUT;
         while taker.newest_full().is_none() {
-            ensure!(Instant::now() < deadline, "sidecar took no first snapshot in time");
+            ensure!(
+                Instant::now() < deadline,
+                "sidecar took no first snapshot in time"
+            );
             sleep(POLL_INTERVAL).await;
         }
         taker.wait_until_idle().await?;

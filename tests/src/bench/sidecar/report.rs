@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
-use super::super::targets::{TargetResult, RatioLimit, memory_target, format_megabytes, ratio_target};
 use super::super::machine::Machine;
 use super::super::report;
+use super::super::targets::{
+    RatioLimit, TargetResult, format_megabytes, memory_target, ratio_target,
+};
 use super::SidecarBenchArgs;
 use super::capture::CaptureFigures;
 use super::full_snapshots::FullSnapshotFigures;
@@ -56,21 +58,33 @@ pub(super) fn render(
     Ok(page)
 }
 
-fn evaluate_targets(args: &SidecarBenchArgs, fulls: &[FullSnapshotFigures], flow: &CaptureFigures) -> Vec<TargetResult> {
+fn evaluate_targets(
+    args: &SidecarBenchArgs,
+    fulls: &[FullSnapshotFigures],
+    flow: &CaptureFigures,
+) -> Vec<TargetResult> {
     let mut claims = Vec::new();
     for one in fulls {
         let data = format_megabytes(one.database_bytes);
         let (gzip, zstd) = (one.gzip.cost, one.zstd.cost);
         let work = one.save.seconds + one.compress.seconds;
         let what = "full, gzip: time against `snapshot save` and `gzip -1`";
-        claims.push(ratio_target(&data, what, gzip.seconds / work, RatioLimit::AtMost(1.2)));
+        claims.push(ratio_target(
+            &data,
+            what,
+            gzip.seconds / work,
+            RatioLimit::AtMost(1.2),
+        ));
         let what = "full, zstd: time against `snapshot save` alone";
         let ratio = zstd.seconds / one.save.seconds;
         claims.push(ratio_target(&data, what, ratio, RatioLimit::AtMost(1.1)));
         let most = 64_000_000 + DELTA_MEMORY_LIMIT;
         for (what, cost) in [("gzip", gzip), ("zstd", zstd)] {
             let what = format!("full, {what}: peak memory");
-            claims.extend(cost.peak_bytes.map(|peak| memory_target(&data, &what, peak, most)));
+            claims.extend(
+                cost.peak_bytes
+                    .map(|peak| memory_target(&data, &what, peak, most)),
+            );
         }
     }
     let stream = format!("{:.0}/s", achieved_rate(flow));
@@ -121,7 +135,11 @@ fn write_figures(page: &mut String, one: &FullSnapshotFigures) -> anyhow::Result
 
 fn write_capture(page: &mut String, flow: &CaptureFigures) -> anyhow::Result<()> {
     let [p50, p99, max] = flow.lag_seconds;
-    writeln!(page, "\n## Capture at {:.0} writes a second\n", achieved_rate(flow))?;
+    writeln!(
+        page,
+        "\n## Capture at {:.0} writes a second\n",
+        achieved_rate(flow)
+    )?;
     writeln!(page, "| | |\n| --- | --- |")?;
     writeln!(
         page,

@@ -22,8 +22,11 @@ use mainstay_crds::Etcd;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::install::{ELECTION_LEASE, CONTROLLER_NAMESPACE};
-use text::{UnreadyContainer, format_etcd, format_events, indent, format_log_line, unready_containers, format_pods};
+use super::install::{CONTROLLER_NAMESPACE, ELECTION_LEASE};
+use text::{
+    UnreadyContainer, format_etcd, format_events, format_log_line, format_pods, indent,
+    unready_containers,
+};
 
 /// Timeout of one request: the API server itself may be down.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -101,14 +104,20 @@ impl Diagnosis<'_> {
         match holder.rsplit_once('_') {
             None => "no controller is the leader".to_owned(),
             Some((pod, _)) => {
-                let log = self.read_log((CONTROLLER_NAMESPACE, pod, "controller"), 0).await;
+                let log = self
+                    .read_log((CONTROLLER_NAMESPACE, pod, "controller"), 0)
+                    .await;
                 format!("controller {pod} is the leader\n{log}")
             }
         }
     }
 
     /// The end of a container's log; of the previous run, if this one has logged nothing.
-    async fn read_log(&self, (namespace, pod, container): (&str, &str, &str), restarts: i32) -> String {
+    async fn read_log(
+        &self,
+        (namespace, pod, container): (&str, &str, &str),
+        restarts: i32,
+    ) -> String {
         let about = format!("log of {pod}/{container}");
         for previous in [false, true] {
             if previous && restarts == 0 {
@@ -147,7 +156,9 @@ impl Diagnosis<'_> {
     }
 }
 
-async fn with_timeout<T, E: Display>(answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+async fn with_timeout<T, E: Display>(
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
     match timeout(REQUEST_TIMEOUT, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(format!("failed to read: {error}")),

@@ -68,7 +68,9 @@ pub(super) fn format_pods(pods: &[Pod], now: Timestamp) -> String {
     for pod in pods {
         let statuses = container_statuses(pod);
         let ready = statuses.iter().filter(|one| one.ready).count();
-        let restarts: i32 = all_container_statuses(pod).map(|one| one.restart_count).sum();
+        let restarts: i32 = all_container_statuses(pod)
+            .map(|one| one.restart_count)
+            .sum();
         let spec = pod.spec.as_ref();
         let total = spec.map_or(0, |spec| spec.containers.len());
         let node = spec.and_then(|spec| spec.node_name.clone());
@@ -114,7 +116,9 @@ fn init_container_statuses(pod: &Pod) -> &[ContainerStatus] {
 }
 
 fn all_container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
-    init_container_statuses(pod).iter().chain(container_statuses(pod))
+    init_container_statuses(pod)
+        .iter()
+        .chain(container_statuses(pod))
 }
 
 /// The reason why a container does not run; `None` if it runs.
@@ -145,7 +149,8 @@ fn pod_state(pod: &Pod) -> String {
     }
     let mut starting = init_container_statuses(pod).iter();
     if let Some(init) = starting.find(|one| !has_succeeded(one)) {
-        let init_reason = not_running_reason(init.state.as_ref()).unwrap_or_else(|| "Running".to_owned());
+        let init_reason =
+            not_running_reason(init.state.as_ref()).unwrap_or_else(|| "Running".to_owned());
         return format!("Init:{}:{init_reason}", init.name);
     }
     let mut reasons = container_statuses(pod)

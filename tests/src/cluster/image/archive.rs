@@ -208,7 +208,12 @@ fn tar_header(mode: u32, size: u64) -> Header {
     header
 }
 
-fn append_file<W: Write>(tar: &mut Builder<W>, place: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+fn append_file<W: Write>(
+    tar: &mut Builder<W>,
+    place: &Path,
+    mode: u32,
+    bytes: &[u8],
+) -> io::Result<()> {
     tar.append_data(&mut tar_header(mode, bytes.len() as u64), place, bytes)
 }
 

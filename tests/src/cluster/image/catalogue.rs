@@ -58,7 +58,10 @@ pub(crate) async fn build_base_images(programs: &Programs) -> Result<Vec<Image>,
         pause.entrypoint(&["/bin/sleep", "infinity"]),
         build_toolbox().await?,
     ];
-    for (directory, version) in programs.etcd_dirs().zip(read_etcd_versions(programs).await?) {
+    for (directory, version) in programs
+        .etcd_dirs()
+        .zip(read_etcd_versions(programs).await?)
+    {
         let mut image = Image::new(&format!("{ETCD_IMAGE}:{version}")).scratch("/tmp");
         for program in ["etcd", "etcdctl"] {
             image = image

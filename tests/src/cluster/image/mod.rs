@@ -13,5 +13,8 @@ mod libraries;
 
 pub use archive::{Image, ImageError};
 pub(super) use catalogue::build_base_images;
-pub use catalogue::{CatalogueError, DEV_TAG, ETCD_IMAGE, PAUSE_IMAGE, TOOLBOX_IMAGE, read_etcd_versions, build_program_images};
+pub use catalogue::{
+    CatalogueError, DEV_TAG, ETCD_IMAGE, PAUSE_IMAGE, TOOLBOX_IMAGE, build_program_images,
+    read_etcd_versions,
+};
 pub use libraries::LibraryError;

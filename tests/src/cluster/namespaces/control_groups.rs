@@ -75,7 +75,9 @@ fn remove_tree(group: &Path) -> io::Result<()> {
     fs::remove_dir(group)
 }
 
-fn group_paths(used_hierarchies: impl Fn(&str) -> Vec<PathBuf>) -> Result<Vec<PathBuf>, ControlGroupError> {
+fn group_paths(
+    used_hierarchies: impl Fn(&str) -> Vec<PathBuf>,
+) -> Result<Vec<PathBuf>, ControlGroupError> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(ControlGroupError::Mounts)?;
     Ok(used_hierarchies(&mounts)
         .into_iter()
@@ -95,7 +97,11 @@ fn used_hierarchies(mounts: &str) -> Vec<PathBuf> {
 
 /// All hierarchies: next to version 1, the programs of a node use version 2 as well.
 fn all_hierarchies(mounts: &str) -> Vec<PathBuf> {
-    [mounts_of_type(mounts, "cgroup"), mounts_of_type(mounts, "cgroup2")].concat()
+    [
+        mounts_of_type(mounts, "cgroup"),
+        mounts_of_type(mounts, "cgroup2"),
+    ]
+    .concat()
 }
 
 fn mounts_of_type(mounts: &str, kind: &str) -> Vec<PathBuf> {
@@ -117,7 +123,10 @@ mod tests {
         let second = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let both = format!("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n{second}");
         assert_eq!(used_hierarchies(&both), [Path::new("/sys/fs/cgroup/cpu")]);
-        assert_eq!(used_hierarchies(second), [Path::new("/sys/fs/cgroup/unified")]);
+        assert_eq!(
+            used_hierarchies(second),
+            [Path::new("/sys/fs/cgroup/unified")]
+        );
         assert_eq!(
             all_hierarchies(&both).len(),
             2,

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::super::addresses::{LINK_BITS, HOST, HOST_DEVICE, NODE, PODS, SERVICES};
+use super::super::addresses::{HOST, HOST_DEVICE, LINK_BITS, NODE, PODS, SERVICES};
 use super::super::process_record::ProcessRecord;
 use super::super::run::{RunError, run_line};
 

@@ -9,9 +9,9 @@
 //! process of the PID namespace, and then removes the mounts and the network devices.
 
 pub(super) mod control_groups;
-mod prepare;
 mod init;
 pub(super) mod link;
+mod prepare;
 
 use std::fs::{self, File};
 use std::io;
@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-pub use prepare::PrepareError;
 pub use init::{InitError, run_init};
+pub use prepare::PrepareError;
 
 use super::home::ClusterHome;
 use super::process_record::ProcessRecord;
@@ -52,7 +52,9 @@ pub enum StartNamespacesError {
 }
 
 /// Creates the namespaces without a network link; returns the process that holds them.
-pub(super) async fn start_namespaces(home: &ClusterHome) -> Result<ProcessRecord, StartNamespacesError> {
+pub(super) async fn start_namespaces(
+    home: &ClusterHome,
+) -> Result<ProcessRecord, StartNamespacesError> {
     let path = home.named_log_file("init");
     let log = File::create(&path).map_err(StartNamespacesError::Log)?;
     let child = Command::new("setsid")

@@ -49,7 +49,10 @@ fn file_error(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> PrepareError 
 }
 
 /// Mounts the directories and settings, and configures the network.
-pub(super) async fn prepare_namespaces(home: &ClusterHome, programs: &Programs) -> Result<(), PrepareError> {
+pub(super) async fn prepare_namespaces(
+    home: &ClusterHome,
+    programs: &Programs,
+) -> Result<(), PrepareError> {
     hide_host_dirs(&open_kept_dirs(home, programs)?).await?;
     for (number, (setting, value)) in KERNEL_SETTINGS.into_iter().enumerate() {
         let stand_in = home.file(&format!("kernel/{number}"));
@@ -68,10 +71,17 @@ pub(super) async fn prepare_namespaces(home: &ClusterHome, programs: &Programs) 
 }
 
 /// Opens the needed directories that a tmpfs will hide, so that they can be mounted back.
-fn open_kept_dirs(home: &ClusterHome, programs: &Programs) -> Result<Vec<(File, PathBuf)>, PrepareError> {
+fn open_kept_dirs(
+    home: &ClusterHome,
+    programs: &Programs,
+) -> Result<Vec<(File, PathBuf)>, PrepareError> {
     let mut needed = programs.directories();
     needed.push(home.path().to_owned());
-    needed.retain(|path| HIDDEN_DIRS.iter().any(|(hidden, _)| path.starts_with(hidden)));
+    needed.retain(|path| {
+        HIDDEN_DIRS
+            .iter()
+            .any(|(hidden, _)| path.starts_with(hidden))
+    });
     let open = |path: PathBuf| Ok((File::open(&path).map_err(file_error(&path))?, path));
     needed.into_iter().map(open).collect()
 }

@@ -9,14 +9,18 @@ use mainstay_ids::MemberId;
 use mainstay_tests::cluster::Programs;
 use mainstay_tests::cluster::image::read_etcd_versions;
 use mainstay_tests::cluster::managed_etcd::ManagedEtcd;
-use mainstay_tests::cluster::member::{KeySpaceContent, MemberPod, read_key_space, read_key_space_at};
+use mainstay_tests::cluster::member::{
+    KeySpaceContent, MemberPod, read_key_space, read_key_space_at,
+};
 use serde_json::json;
 
+use super::availability::AbsenceWatch;
 use super::bucket::BackupBucket;
 use super::druid::{self, MEMBERS};
+use super::harness::{
+    ETCD_NAME, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up,
+};
 use super::interruptions::{kill_controllers, wait_until_replaced};
-use super::availability::AbsenceWatch;
-use super::harness::{ETCD_NAME, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
 
 /// Suspends the reconciliation of an Etcd.
 const SUSPEND_ANNOTATION: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
@@ -25,7 +29,9 @@ const SUSPEND_ANNOTATION: &str = "druid.gardener.cloud/suspend-etcd-spec-reconci
 async fn assert_backup_continues(stage: &TestNamespace, etcd: &ManagedEtcd, theirs: &[String]) {
     let members = etcd.wait_for_members(MEMBERS).await.unwrap();
     write_and_back_up(etcd, &members).await;
-    let all = BackupBucket::open().list_snapshots(&backup_prefix(stage)).await;
+    let all = BackupBucket::open()
+        .list_snapshots(&backup_prefix(stage))
+        .await;
     let lost: Vec<_> = theirs.iter().filter(|key| !all.contains(key)).collect();
     assert!(lost.is_empty(), "objects from before are missing: {lost:?}");
     assert!(all.len() > theirs.len(), "no new object: {all:?}");
@@ -79,7 +85,9 @@ async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup
         let before = etcd.wait_for_members(MEMBERS).await.unwrap();
         let written = write_and_back_up(&etcd, &before).await;
         let ids = member_ids(&before).await;
-        let theirs = BackupBucket::open().list_snapshots(&backup_prefix(stage)).await;
+        let theirs = BackupBucket::open()
+            .list_snapshots(&backup_prefix(stage))
+            .await;
         assert!(
             theirs.iter().any(|key| key.contains("/Full-")),
             "{theirs:?}"

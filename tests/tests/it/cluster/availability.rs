@@ -56,7 +56,9 @@ impl AbsenceWatch {
             loop {
                 // The watch continues after an error of the API server.
                 if let Ok(Some(event)) = events.try_next().await {
-                    sender.send_modify(|observations| observations.handle_event(event, Instant::now()));
+                    sender.send_modify(|observations| {
+                        observations.handle_event(event, Instant::now())
+                    });
                 }
             }
         });
@@ -77,7 +79,12 @@ impl AbsenceWatch {
         let what = format!("{count} replaced members");
         let absences = eventually(&what, replaced).await.unwrap();
         self.task.abort();
-        for MemberAbsence { member, gone_at: gone, back_at: back } in absences {
+        for MemberAbsence {
+            member,
+            gone_at: gone,
+            back_at: back,
+        } in absences
+        {
             let count = written.count_between(gone, back);
             assert_ne!(count, 0, "no acknowledged write while {member} was absent");
         }
@@ -125,7 +132,8 @@ impl PodObservations {
                 }
             }
             None if is_ready => {
-                self.members.insert(name, MemberPresence { uid, gone_at: None });
+                self.members
+                    .insert(name, MemberPresence { uid, gone_at: None });
             }
             None => {}
         }

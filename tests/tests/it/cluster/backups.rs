@@ -5,8 +5,8 @@ use mainstay_tests::cluster::managed_etcd::{self, ManagedEtcd};
 use mainstay_tests::cluster::member::read_key_space;
 use serde_json::json;
 
-use super::interruptions::JobWatch;
 use super::harness::{assert_no_write_lost, assert_recovered, with_namespace, write_and_back_up};
+use super::interruptions::JobWatch;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewhere() {
@@ -23,7 +23,8 @@ async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewher
         assert!(drill.succeeded, "{}", drill.message);
         let load = etcd.start_load().await.unwrap();
         let killed = jobs.kill_controllers_on_job(stage, "main-compactor");
-        let (folded, ()) = tokio::join!(etcd.run_ops_task("compact", json!({"compact": {}})), killed);
+        let (folded, ()) =
+            tokio::join!(etcd.run_ops_task("compact", json!({"compact": {}})), killed);
         let (state, said) = folded.unwrap();
         assert_eq!(state, TaskState::Succeeded, "{said}");
         let all = json!({"verifyBackup": {"chains": "All"}});

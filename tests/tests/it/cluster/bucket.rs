@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mainstay_store::{Environment, StorageProvider, SnapStore, StoreConfig};
+use mainstay_store::{Environment, SnapStore, StorageProvider, StoreConfig};
 use mainstay_tests::cluster::managed_etcd::store_url;
 use mainstay_tests::cluster::{BUCKET, S3_KEY_ID, S3_SECRET};
 use tempfile::TempDir;

@@ -10,12 +10,15 @@ use mainstay_tests::cluster::member::MemberPod;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
-use super::interruptions::{JobWatch, RESTORE_JOB_PREFIX, kill_controllers};
 use super::harness::{TestNamespace, assert_resumed, start_backed_up_load, with_namespace};
+use super::interruptions::{JobWatch, RESTORE_JOB_PREFIX, kill_controllers};
 
 /// Deletes the only volume, and kills the controllers when they report the loss and when the restore Job exists. Returns the
 /// restored member.
-pub(crate) async fn restore_single_member(stage: &TestNamespace, jobs: &JobWatch) -> (ManagedEtcd, Vec<MemberPod>) {
+pub(crate) async fn restore_single_member(
+    stage: &TestNamespace,
+    jobs: &JobWatch,
+) -> (ManagedEtcd, Vec<MemberPod>) {
     let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
     let lost = etcd.wait_for_members(1).await.unwrap();
     etcd.wait_until_settled().await.unwrap();
@@ -26,7 +29,8 @@ pub(crate) async fn restore_single_member(stage: &TestNamespace, jobs: &JobWatch
     etcd.delete_volume(&lost[0]).await.unwrap();
     etcd.wait_for_recovery_required().await.unwrap();
     kill_controllers(stage).await;
-    jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX).await;
+    jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX)
+        .await;
     let is_new = |member: &_| !lost.contains(member);
     assert_resumed(&etcd, load, (1, is_new)).await;
     timeline.record_event("the member is ready with all keys");
@@ -54,7 +58,9 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         let load = start_backed_up_load(&etcd).await;
-        let refused = etcd.run_ops_task("too-early", json!({"recoverQuorum": {}})).await;
+        let refused = etcd
+            .run_ops_task("too-early", json!({"recoverQuorum": {}}))
+            .await;
         assert_eq!(
             refused.unwrap().0,
             TaskState::Rejected,
@@ -97,7 +103,8 @@ async fn a_quorum_is_recovered_unasked_also_when_the_survivor_restarted() {
         }
         // Its etcd does not respond: there is no quorum.
         etcd.kill_pod(&members[0]).await.unwrap();
-        jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX).await;
+        jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX)
+            .await;
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
     })
@@ -118,7 +125,8 @@ async fn a_quorum_is_recovered_once_approved_and_outlives_the_controllers() {
             etcd.delete_volume(member).await.unwrap();
         }
         etcd.approve_recovery().await.unwrap();
-        jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX).await;
+        jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX)
+            .await;
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (3, is_new)).await;
         let approved = async || {

@@ -26,8 +26,15 @@ const FIELD_MANAGER: &str = "etcd-druid";
 const ROLE_NAME: &str = "druid.gardener.cloud:etcd:main";
 
 /// Creates all objects of an Etcd, in etcd-druid's order.
-pub(crate) async fn create_druid_etcd(stage: &TestNamespace, owner: &Etcd, version: &str) -> StatefulSet {
-    let druid = DruidObjects { test_namespace: stage, owner };
+pub(crate) async fn create_druid_etcd(
+    stage: &TestNamespace,
+    owner: &Etcd,
+    version: &str,
+) -> StatefulSet {
+    let druid = DruidObjects {
+        test_namespace: stage,
+        owner,
+    };
     druid.create_rbac().await;
     druid.create_leases().await;
     druid.create_services().await;

@@ -5,11 +5,15 @@ use mainstay_tests::cluster::managed_etcd::{self, ManagedEtcd};
 use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::{EncryptedConnections, eventually};
 
-use super::interruptions::kill_controllers;
 use super::harness::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
+use super::interruptions::kill_controllers;
 
 /// Creates an Etcd with each combination, several in parallel: most of the time is spent waiting.
-pub(crate) async fn check_all_combinations(stage: &TestNamespace, replicas: usize, concurrently: usize) {
+pub(crate) async fn check_all_combinations(
+    stage: &TestNamespace,
+    replicas: usize,
+    concurrently: usize,
+) {
     let all = EncryptedConnections::combinations().enumerate();
     let made = stream::iter(all)
         .map(async |(number, which)| {
@@ -30,7 +34,10 @@ pub(crate) async fn check_all_combinations(stage: &TestNamespace, replicas: usiz
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_serves_and_is_backed_up_whichever_of_its_connections_are_encrypted() {
-    with_namespace("tls", async |stage| check_all_combinations(stage, 1, 8).await).await;
+    with_namespace("tls", async |stage| {
+        check_all_combinations(stage, 1, 8).await
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,8 @@ use mainstay_ids::Revision;
 use mainstay_tests::cluster::managed_etcd::{self, ManagedEtcd};
 use mainstay_tests::cluster::member::{KeySpaceContent, MemberPod, read_key_space};
 use mainstay_tests::cluster::{
-    AcknowledgedWrites, TestCluster, ClusterComponent, EncryptedConnections, WriteLoad, LocalNode, diagnose, eventually,
+    AcknowledgedWrites, ClusterComponent, EncryptedConnections, LocalNode, TestCluster, WriteLoad,
+    diagnose, eventually,
 };
 use rand::Rng as _;
 use serde::de::DeserializeOwned;
@@ -56,7 +57,11 @@ async fn find_cluster() -> TestCluster {
     cluster.unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn run_in_namespace(cluster: TestCluster, name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
+async fn run_in_namespace(
+    cluster: TestCluster,
+    name: &str,
+    test: impl AsyncFnOnce(&TestNamespace),
+) {
     let namespace = format!("{name}-{:05x}", rand::rng().random_range(0..0x10_0000));
     let stage = TestNamespace { cluster, namespace };
     let namespaces = Api::<Namespace>::all(stage.cluster.client());
@@ -131,10 +136,15 @@ impl TestNamespace {
     }
 
     /// Creates an Etcd with an annotation that suspends its reconciliation.
-    pub(crate) async fn create_suspended_etcd(&self, spec: &Value, annotation: &str) -> ManagedEtcd {
+    pub(crate) async fn create_suspended_etcd(
+        &self,
+        spec: &Value,
+        annotation: &str,
+    ) -> ManagedEtcd {
         let client = self.cluster.client();
         let asked = (spec, annotation);
-        let created = ManagedEtcd::create_suspended(client, &self.namespace, ETCD_NAME, asked).await;
+        let created =
+            ManagedEtcd::create_suspended(client, &self.namespace, ETCD_NAME, asked).await;
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
@@ -142,7 +152,8 @@ impl TestNamespace {
     pub(crate) async fn create_encrypted_etcd(&self, spec: Value) -> ManagedEtcd {
         let client = self.cluster.client();
         let asked = (spec, EncryptedConnections::ALL);
-        let created = ManagedEtcd::create_encrypted(client, &self.namespace, ETCD_NAME, asked).await;
+        let created =
+            ManagedEtcd::create_encrypted(client, &self.namespace, ETCD_NAME, asked).await;
         created.unwrap_or_else(|error| panic!("{error}: {error:?}"))
     }
 
@@ -208,7 +219,10 @@ impl TestNamespace {
 }
 
 /// Writes, and waits until every write is in the backup. Returns the content.
-pub(crate) async fn write_and_back_up(etcd: &ManagedEtcd, members: &[MemberPod]) -> KeySpaceContent {
+pub(crate) async fn write_and_back_up(
+    etcd: &ManagedEtcd,
+    members: &[MemberPod],
+) -> KeySpaceContent {
     let load = etcd.start_load().await.unwrap();
     load.wait_for_writes(200).await.unwrap();
     let written = load.stop().await.unwrap();
@@ -255,14 +269,23 @@ pub(crate) async fn assert_resumed(
     let written = load.stop().await.unwrap();
     let after = read_key_space(&members).await.unwrap();
     let raised = Revision(flushed.0 + REVISION_BUMP);
-    assert!(after.revision > raised, "{after}: the revision was not raised");
+    assert!(
+        after.revision > raised,
+        "{after}: the revision was not raised"
+    );
     let missing = written.missing_outside(&after.keys, flushed, raised);
-    assert!(missing.is_empty(), "writes in the backup are lost: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "writes in the backup are lost: {missing:?}"
+    );
 }
 
 /// Asserts that every acknowledged write is present, and that there is at least one.
 pub(crate) fn assert_no_write_lost(written: &AcknowledgedWrites, content: &KeySpaceContent) {
     let newest = written.newest_revision().expect("an acknowledged write");
     let missing = written.missing_from(&content.keys, newest);
-    assert!(missing.is_empty(), "acknowledged writes are lost: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "acknowledged writes are lost: {missing:?}"
+    );
 }

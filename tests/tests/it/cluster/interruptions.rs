@@ -16,7 +16,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt};
 use mainstay_tests::cluster::managed_etcd::ManagedEtcd;
 use mainstay_tests::cluster::member::MemberPod;
-use mainstay_tests::cluster::{ELECTION_LEASE, CONTROLLER_NAMESPACE, eventually};
+use mainstay_tests::cluster::{CONTROLLER_NAMESPACE, ELECTION_LEASE, eventually};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -37,7 +37,10 @@ pub(crate) async fn kill_controllers(stage: &TestNamespace) {
     let controllers = Api::<Pod>::namespaced(stage.cluster.client(), CONTROLLER_NAMESPACE);
     let concurrently = DeleteParams::default().grace_period(0);
     let all = ListParams::default();
-    controllers.delete_collection(&concurrently, &all).await.unwrap();
+    controllers
+        .delete_collection(&concurrently, &all)
+        .await
+        .unwrap();
 }
 
 /// The holder of the controllers' Lease; `None` if it cannot be read.
@@ -48,7 +51,9 @@ async fn leader_identity(stage: &TestNamespace) -> Option<String> {
 
 /// Kills every controller and waits for another leader.
 pub(crate) async fn replace_controllers(stage: &TestNamespace) {
-    let old = eventually("a leader of the controllers", async || leader_identity(stage).await);
+    let old = eventually("a leader of the controllers", async || {
+        leader_identity(stage).await
+    });
     let old = old.await.unwrap();
     kill_controllers(stage).await;
     let is_another = async || leader_identity(stage).await.filter(|new| *new != old);
@@ -86,9 +91,7 @@ impl JobWatch {
             }
         });
         let begun = async || is_ready.borrow().then_some(());
-        eventually("the initial list of Jobs", begun)
-            .await
-            .unwrap();
+        eventually("the initial list of Jobs", begun).await.unwrap();
         Self { names, task }
     }
 
@@ -115,7 +118,9 @@ impl Drop for JobWatch {
 /// Waits for at least `count` pods.
 pub(crate) async fn wait_for_pods(etcd: &ManagedEtcd, count: usize) {
     let more = async || (etcd.list_pods().await.ok()?.len() >= count).then_some(());
-    eventually(&format!("at least {count} pods"), more).await.unwrap();
+    eventually(&format!("at least {count} pods"), more)
+        .await
+        .unwrap();
 }
 
 /// Waits until `count` of these members have new pods.

@@ -8,8 +8,8 @@ use mainstay_tests::cluster::managed_etcd::find_condition;
 use mainstay_tests::cluster::member::{MemberPod, read_key_space};
 use serde_json::{Value, json};
 
-use super::plain_etcd::{self, NAME, start_load};
 use super::harness::{TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
+use super::plain_etcd::{self, NAME, start_load};
 
 /// The cluster to join: one plain member.
 fn source_cluster(stage: &TestNamespace) -> Value {
@@ -22,7 +22,9 @@ fn source_cluster(stage: &TestNamespace) -> Value {
 
 /// Removes the last old voter, as its operators would.
 async fn remove_last_voter(stage: &TestNamespace, old: &MemberPod, joined: &[MemberPod]) {
-    let id = eventually("the ID of the last old voter", async || old.member_id().await);
+    let id = eventually("the ID of the last old voter", async || {
+        old.member_id().await
+    });
     let id = id.await.unwrap();
     let left = async || {
         let mut client = joined[0].client().await.ok()?;
@@ -32,7 +34,9 @@ async fn remove_last_voter(stage: &TestNamespace, old: &MemberPod, joined: &[Mem
         }
         Some(())
     };
-    eventually("the last old voter to leave", left).await.unwrap();
+    eventually("the last old voter to leave", left)
+        .await
+        .unwrap();
     let sets = stage.api::<StatefulSet>();
     sets.delete(NAME, &DeleteParams::default()).await.unwrap();
 }
@@ -62,8 +66,10 @@ async fn members_join_a_cluster_that_runs_and_keep_its_data_when_it_is_gone() {
         let alone = async || {
             let mut client = joined[0].client().await.ok()?;
             let list = client.member_list().await.ok()?;
-            let is_provisioned_here = |member: &etcd_client::Member| member.name().starts_with("main-");
-            (list.members().len() == 3 && list.members().iter().all(is_provisioned_here)).then_some(())
+            let is_provisioned_here =
+                |member: &etcd_client::Member| member.name().starts_with("main-");
+            (list.members().len() == 3 && list.members().iter().all(is_provisioned_here))
+                .then_some(())
         };
         eventually("exactly the three members of the Etcd", alone)
             .await

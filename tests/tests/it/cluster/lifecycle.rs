@@ -16,10 +16,13 @@ use mainstay_tests::cluster::timeline::{self, Timeline};
 use mainstay_tests::cluster::{Programs, eventually};
 use serde_json::json;
 
-use super::bucket::BackupBucket;
-use super::interruptions::{kill_controllers, wait_for_pods, wait_until_replaced};
 use super::availability::AbsenceWatch;
-use super::harness::{ETCD_NAME, LONGEST_GAP_LABEL, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up};
+use super::bucket::BackupBucket;
+use super::harness::{
+    ETCD_NAME, LONGEST_GAP_LABEL, TestNamespace, assert_no_write_lost, with_namespace,
+    write_and_back_up,
+};
+use super::interruptions::{kill_controllers, wait_for_pods, wait_until_replaced};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {
@@ -38,7 +41,10 @@ async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_l
             assert_eq!(etcd.wait_for_members(count).await.unwrap().len(), count);
             let is_told = async || {
                 let reported = etcd.get().await.ok()?.status?.members?;
-                let roles: Vec<_> = reported.into_iter().filter_map(|member| member.role).collect();
+                let roles: Vec<_> = reported
+                    .into_iter()
+                    .filter_map(|member| member.role)
+                    .collect();
                 let leaders = roles.iter().filter(|role| **role == MemberRole::Leader);
                 let has_one = leaders.count() == 1 && !roles.contains(&MemberRole::Learner);
                 (roles.len() == count && has_one).then_some(())
@@ -90,7 +96,9 @@ async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
             assert_eq!(still.status, ConditionStatus::True);
             assert_eq!(still.last_transition_time, ready.last_transition_time);
         }
-        timeline.record_event("all members run the newest version; the controllers were killed during each upgrade");
+        timeline.record_event(
+            "all members run the newest version; the controllers were killed during each upgrade",
+        );
         load.wait_for_writes(20).await.unwrap();
         let written = load.stop().await.unwrap();
         timeline.record_event_after(written.longest_gap(), LONGEST_GAP_LABEL);
@@ -122,7 +130,9 @@ pub(crate) async fn hibernate_and_wake(stage: &TestNamespace, kills: KillSchedul
     let load = etcd.start_load().await.unwrap();
     load.wait_for_writes(100).await.unwrap();
     let written = load.stop().await.unwrap();
-    let before = read_key_space(&etcd.wait_for_members(3).await.unwrap()).await.unwrap();
+    let before = read_key_space(&etcd.wait_for_members(3).await.unwrap())
+        .await
+        .unwrap();
     assert_no_write_lost(&written, &before);
 
     etcd.patch_spec(json!({"replicas": 0})).await.unwrap();
@@ -172,7 +182,9 @@ async fn a_deleted_etcd_leaves_its_volumes_its_backup_and_nothing_else() {
             (!is_there).then_some(())
         };
         let killed = async {
-            eventually("an Etcd that is being deleted", is_going).await.unwrap();
+            eventually("an Etcd that is being deleted", is_going)
+                .await
+                .unwrap();
             kill_controllers(stage).await;
         };
         let (deleted, ()) = tokio::join!(etcd.delete(), killed);

@@ -46,7 +46,8 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         let old = old.await.unwrap();
 
         let away = AbsenceWatch::start(stage, &etcd).await;
-        let mut timeline = Timeline::start("one volume of three", "a pod and its volume are deleted");
+        let mut timeline =
+            Timeline::start("one volume of three", "a pod and its volume are deleted");
         etcd.delete_volume(lost).await.unwrap();
         let is_another = |member: &_| *member != *lost;
         let members = etcd.wait_for_members_where(3, is_another).await.unwrap();
@@ -57,7 +58,9 @@ async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhil
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
         away.assert_served(1, &written).await;
         assert_no_write_lost(&written, &read_key_space(&members).await.unwrap());
-        let new = eventually("the ID of the new member", async || members[1].member_id().await);
+        let new = eventually("the ID of the new member", async || {
+            members[1].member_id().await
+        });
         let new = new.await.unwrap();
         assert_ne!(new, old, "a member that lost its data must get a new ID");
     })

@@ -9,19 +9,19 @@
 //! controllers: `.config/nextest.toml` has the order.
 
 mod adoption;
+mod availability;
 mod backups;
 mod bucket;
+mod controller_kills;
 mod druid;
 mod encryption;
+mod harness;
+mod interruptions;
 mod joining;
-mod controller_kills;
 mod lifecycle;
 mod losses;
-mod plain_etcd;
-mod interruptions;
 mod node;
-mod smoke;
+mod plain_etcd;
 mod recoveries;
-mod availability;
+mod smoke;
 mod soak;
-mod harness;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use mainstay_tests::cluster::image::{ETCD_IMAGE, read_etcd_versions};
 use mainstay_tests::cluster::managed_etcd::storage_class;
 use mainstay_tests::cluster::member::{MemberPod, connect, wait_for_members};
-use mainstay_tests::cluster::{WriteLoad, Programs};
+use mainstay_tests::cluster::{Programs, WriteLoad};
 use serde_json::{Value, json};
 
 use super::harness::TestNamespace;

@@ -8,7 +8,9 @@ use super::harness::{TestNamespace, assert_recovered, with_namespace, write_and_
 
 /// Deletes every key of an Etcd and restores the revision before, twice.
 pub(crate) async fn undo_delete(stage: &TestNamespace, count: usize) {
-    let etcd = stage.create_etcd(&stage.etcd_spec(i32::try_from(count).unwrap())).await;
+    let etcd = stage
+        .create_etcd(&stage.etcd_spec(i32::try_from(count).unwrap()))
+        .await;
     let members = etcd.wait_for_members(count).await.unwrap();
     etcd.wait_until_settled().await.unwrap();
     let before = write_and_back_up(&etcd, &members).await;

@@ -2,8 +2,8 @@
 
 use mainstay_tests::cluster::member::read_key_space;
 
-use super::plain_etcd::{self, NAME, start_load};
 use super::harness::{assert_no_write_lost, with_namespace};
+use super::plain_etcd::{self, NAME, start_load};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, Workload, each_version};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdServer, Workload, each_version};
 use tempfile::TempDir;
 
-use super::{SidecarStore, SidecarHarness};
+use super::{SidecarHarness, SidecarStore};
 
 async fn put_keys(etcd: &EtcdServer, keys: usize) {
     let mut client = etcd.client().await;

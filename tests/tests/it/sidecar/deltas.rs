@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use etcd_client::PutOptions;
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease, Workload, each_version, newest_version};
+use mainstay_testkit::{
+    EtcdOptions, EtcdRelease, EtcdServer, Workload, each_version, newest_version,
+};
 use tempfile::TempDir;
 
 use super::harness::TIMEOUT;

@@ -35,7 +35,12 @@ async fn assert_handover(stage: &SidecarHarness, writer: WriterPool, context: &s
     writer.wait_for_writes(50).await;
     let acks = writer.stop().await;
     stage.assert_restores_with(&acks, context).await;
-    assert_eq!(stage.sum_metric("mainstay_gaps_total{cause=\"lost\"}").await, 0);
+    assert_eq!(
+        stage
+            .sum_metric("mainstay_gaps_total{cause=\"lost\"}")
+            .await,
+        0
+    );
 }
 
 each_version! {
@@ -115,7 +120,11 @@ async fn what_was_captured_is_stored_when_leadership_is_moved() {
     stage.wait_for_handover(before).await;
     let deadline = Instant::now() + TIMEOUT;
     while stage.backup().verify() < acks.newest_revision() {
-        assert!(Instant::now() < deadline, "{:?}", stage.backup().snapshot_names());
+        assert!(
+            Instant::now() < deadline,
+            "{:?}",
+            stage.backup().snapshot_names()
+        );
         sleep(Duration::from_millis(200)).await;
     }
     // The log line follows the object in the listing with a delay.
@@ -124,7 +133,10 @@ async fn what_was_captured_is_stored_when_leadership_is_moved() {
     while let by_the_old_one = stage.objects_stored_by(before)
         && let Some(name) = names.iter().find(|name| !by_the_old_one.contains(*name))
     {
-        assert!(Instant::now() < deadline, "no sidecar logged that it stored {name}");
+        assert!(
+            Instant::now() < deadline,
+            "no sidecar logged that it stored {name}"
+        );
         sleep(Duration::from_millis(100)).await;
     }
     let leader = stage.wait_until_settled().await;
@@ -134,7 +146,9 @@ async fn what_was_captured_is_stored_when_leadership_is_moved() {
     // Also while the new leader still lists what the old one stored.
     let (status, answer) = stage.sidecars[leader].request("/snapshot/delta").await;
     assert_eq!(status, 200, "{answer}");
-    stage.assert_restores_with(&acks, "after the final delta of the old leader").await;
+    stage
+        .assert_restores_with(&acks, "after the final delta of the old leader")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +166,8 @@ async fn a_leader_that_changes_every_second_leaves_a_whole_chain() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_lead_at_once_leave_a_whole_chain() {
     let mut stage = SidecarHarness::start_local(EtcdRelease::V3_5New, 1).await;
-    let other = SidecarHarness::sidecar_options(stage.cluster.members[0].client_url(), &stage.store);
+    let other =
+        SidecarHarness::sidecar_options(stage.cluster.members[0].client_url(), &stage.store);
     stage.sidecars.push(SidecarProcess::start(other).await);
     let writer = WriterPool::start(&stage.client_urls(), 2, Duration::from_millis(2), 18);
     for round in 0..10 {
@@ -166,7 +181,9 @@ async fn two_that_lead_at_once_leave_a_whole_chain() {
         }
         sidecar.restart().await;
         if round % 4 == 0 {
-            stage.sidecars[1 - round % 2].request("/snapshot/full").await;
+            stage.sidecars[1 - round % 2]
+                .request("/snapshot/full")
+                .await;
         }
     }
     for sidecar in &stage.sidecars {
@@ -188,7 +205,9 @@ async fn what_one_of_two_captured_is_not_dropped_when_etcd_has_compacted_it() {
     let mut stage = SidecarHarness::start_local_with(version, 1, &EtcdOptions::new(), &flags).await;
     stage.wait_until_settled().await;
     stage.wait_until_stored().await;
-    let other = SidecarHarness::sidecar_options(stage.cluster.members[0].client_url(), &stage.store).flags(&flags);
+    let other =
+        SidecarHarness::sidecar_options(stage.cluster.members[0].client_url(), &stage.store)
+            .flags(&flags);
     stage.sidecars.push(SidecarProcess::start(other).await);
     let mut client = stage.cluster.members[0].client().await;
     for (key, by) in [("both", 1), ("one", 0)] {
@@ -205,12 +224,16 @@ async fn what_one_of_two_captured_is_not_dropped_when_etcd_has_compacted_it() {
             stage.cluster.members[0].compact(newest).await;
         }
         let (status, answer) = stage.sidecars[by].request("/snapshot/delta").await;
-    assert_eq!(status, 200, "{answer}");
+        assert_eq!(status, 200, "{answer}");
     }
     let newest = stage.cluster.members[0].revision().await;
     assert_eq!(stage.backup().verify(), newest);
     let names = stage.backup().snapshot_names();
-    assert_eq!(stage.backup().restorable_ranges().len(), 1, "a gap in {names:?}");
+    assert_eq!(
+        stage.backup().restorable_ranges().len(),
+        1,
+        "a gap in {names:?}"
+    );
     assert_eq!(
         stage
             .sum_metric("mainstay_gaps_total{cause=\"compacted\"}")

@@ -9,7 +9,7 @@ use rand::{RngCore, SeedableRng};
 use tempfile::TempDir;
 
 use super::outages::wait_for_error;
-use super::{SidecarStore, SidecarHarness, WriterPool};
+use super::{SidecarHarness, SidecarStore, WriterPool};
 use crate::support::start_etcd_on;
 
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
@@ -110,7 +110,10 @@ async fn an_etcd_set_back_with_a_bumped_revision_goes_on_behind_a_full_snapshot(
     assert!(fields[2].parse::<i64>().unwrap() > BUMP, "{new:?}");
     let log = stage.sidecars[0].read_log();
     assert!(log.contains("ends in a different history"), "{log}");
-    assert_eq!(stage.assert_restores("restored earlier and bumped").await, put);
+    assert_eq!(
+        stage.assert_restores("restored earlier and bumped").await,
+        put
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,7 +138,10 @@ async fn a_store_ahead_of_etcd_is_not_written_into() {
         .await
         .unwrap();
     let text = wait_for_error(&empty.sidecars[0], "store-ahead").await;
-    assert!(text.contains("belongs to a different etcd history"), "{text}");
+    assert!(
+        text.contains("belongs to a different etcd history"),
+        "{text}"
+    );
     for path in ["/snapshot/full", "/snapshot/delta"] {
         let (code, answer) = empty.sidecars[0].request(path).await;
         assert_eq!(code, 500, "{path}: {answer:#}");
@@ -165,7 +171,8 @@ async fn start_cluster_with(writes: i64, bytes: usize, seed: u64) -> EtcdCluster
 async fn create_full_only_backup(home: &TempDir, bytes: usize) -> (SidecarHarness, Vec<String>) {
     let cluster = start_cluster_with(20, bytes, 1).await;
     let flags = [("delta-snapshot-period", "1h")];
-    let mut stage = SidecarHarness::start_on(cluster, SidecarStore::local(home.path()), &flags).await;
+    let mut stage =
+        SidecarHarness::start_on(cluster, SidecarStore::local(home.path()), &flags).await;
     stage.wait_until_stored().await;
     stage.sidecars[0].stop().await;
     let names = stage.backup().snapshot_names();
@@ -205,7 +212,10 @@ async fn no_delta_is_put_onto_a_large_full_snapshot_of_another_history() {
         "no delta may extend the old snapshot: {names:?}"
     );
     assert!(names.contains(&before[0]), "{names:?}");
-    assert_eq!(other.assert_restores("after its own full snapshot").await, reached);
+    assert_eq!(
+        other.assert_restores("after its own full snapshot").await,
+        reached
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

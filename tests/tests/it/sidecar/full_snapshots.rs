@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdServer, EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, SidecarProcess};
+use mainstay_testkit::{
+    EtcdCluster, EtcdOptions, EtcdRelease, EtcdServer, FaultProxy, ProxyMode, SidecarProcess,
+};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::outages::start_servers;
 use super::harness::TIMEOUT;
-use super::{SidecarStore, SidecarHarness, WriterPool};
+use super::outages::start_servers;
+use super::{SidecarHarness, SidecarStore, WriterPool};
 
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
@@ -71,7 +73,9 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
     stage.sidecars[0].restart().await;
     writer.wait_for_writes(50).await;
     let acks = writer.stop().await;
-    stage.assert_restores_with(&acks, "on demand and final").await;
+    stage
+        .assert_restores_with(&acks, "on demand and final")
+        .await;
     let found = full_names(&stage);
     assert_eq!(found.len(), 4, "{found:?}");
     assert!(!found.last().unwrap().contains(".final"), "{found:?}");
@@ -100,7 +104,9 @@ async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
     let acks = writer.stop().await;
     let (code, answer) = stage.sidecars[0].request("/snapshot/delta").await;
     assert_eq!(code, 200, "{answer:#}");
-    stage.assert_restores_with(&acks, "full snapshots ahead").await;
+    stage
+        .assert_restores_with(&acks, "full snapshots ahead")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +118,11 @@ async fn a_full_snapshot_is_taken_when_the_schedule_says_so() {
     let writer = WriterPool::start(&stage.client_urls(), 1, WRITE_INTERVAL, 53);
     let deadline = Instant::now() + TIMEOUT;
     while full_names(&stage).len() < 2 {
-        assert!(Instant::now() < deadline, "{:?}", stage.backup().snapshot_names());
+        assert!(
+            Instant::now() < deadline,
+            "{:?}",
+            stage.backup().snapshot_names()
+        );
         sleep(Duration::from_millis(500)).await;
     }
     let acks = writer.stop().await;
@@ -174,7 +184,8 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
     let gate = FaultProxy::start(&weed.endpoint);
     // Slow enough that a part of several megabytes almost times out.
     let flags = [("store-retry-timeout", "1m")];
-    let stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &flags).await;
+    let stage =
+        SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &flags).await;
     stage.wait_until_settled().await;
     fill_random(&stage.cluster.members[0], 12).await;
     stage.wait_until_stored().await;
@@ -204,7 +215,9 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
 
     writer.wait_for_writes(30).await;
     let acks = writer.stop().await;
-    stage.assert_restores_with(&acks, "a slow full snapshot").await;
+    stage
+        .assert_restores_with(&acks, "a slow full snapshot")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,7 +234,11 @@ async fn a_snapshot_cut_in_the_middle_leaves_nothing_and_is_taken_again() {
         assert!(Instant::now() < deadline, "no full snapshot");
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(gate.fault_count(), 1, "the connection must be cut exactly once");
+    assert_eq!(
+        gate.fault_count(),
+        1,
+        "the connection must be cut exactly once"
+    );
     // The sidecar detects either the broken stream first, or that the leader is unknown.
     let mut failures = 0;
     for class in ["etcd", "interrupted"] {

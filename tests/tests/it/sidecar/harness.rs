@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::{AckedWrites, SidecarStore};
-use crate::support::{RestorerBackup, EtcdState, start_etcd_on};
+use crate::support::{EtcdState, RestorerBackup, start_etcd_on};
 
 /// Detects a hang: every expected state is reached earlier, also on a busy machine.
 pub(super) const TIMEOUT: Duration = Duration::from_mins(2);
@@ -68,7 +68,11 @@ impl SidecarHarness {
     }
 
     /// Starts a sidecar for each member of a cluster.
-    pub(crate) async fn start_on(cluster: EtcdCluster, place: SidecarStore, flags: &[(&str, &str)]) -> Self {
+    pub(crate) async fn start_on(
+        cluster: EtcdCluster,
+        place: SidecarStore,
+        flags: &[(&str, &str)],
+    ) -> Self {
         let sidecars = cluster.members.iter().map(|member| {
             let options = Self::sidecar_options(member.client_url(), &place).flags(flags);
             SidecarProcess::start(options)
@@ -307,7 +311,12 @@ impl SidecarHarness {
         reached
     }
 
-    async fn assert_restores_at(&self, revision: Revision, acks: Option<&AckedWrites>, context: &str) {
+    async fn assert_restores_at(
+        &self,
+        revision: Revision,
+        acks: Option<&AckedWrites>,
+        context: &str,
+    ) {
         let source = &self.cluster.members[self.cluster.leader().await];
         let state = EtcdState::read_at(source, revision).await;
         let directory = TempDir::new().unwrap();

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use mainstay_testkit::recorder::RecorderCompression;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, Workload, Recorder, each_version};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, Recorder, Workload, each_version};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::sidecar_store::PREFIX;
-use super::{SidecarStore, SidecarHarness};
-use crate::support::{RestorerBackup, Fixture};
+use super::{SidecarHarness, SidecarStore};
+use crate::support::{Fixture, RestorerBackup};
 
 /// Objects of a bucket, sorted by name.
 fn list_objects(bucket: &Path, kind: &str) -> Vec<PathBuf> {

@@ -11,21 +11,21 @@
 //! hash of the live cluster, and no write acknowledged before it is missing.
 
 mod acked_writes;
+mod authentication;
 mod chaos;
 mod deltas;
 mod election;
-mod shutdown;
 mod foreign_history;
 mod full_snapshots;
+mod harness;
 mod interop;
-mod authentication;
 mod outages;
 mod partition;
+mod shutdown;
 mod sidecar_store;
-mod harness;
 mod writer;
 
 pub(crate) use acked_writes::AckedWrites;
-pub(crate) use sidecar_store::SidecarStore;
 pub(crate) use harness::SidecarHarness;
+pub(crate) use sidecar_store::SidecarStore;
 pub(crate) use writer::WriterPool;

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, SidecarProcess};
+use mainstay_testkit::{
+    EtcdCluster, EtcdOptions, EtcdRelease, FaultProxy, ProxyMode, SidecarProcess,
+};
 use tokio::time::sleep;
 
 use super::harness::{SHORT_RETRY_TIMEOUT, TIMEOUT};
-use super::{SidecarStore, SidecarHarness, WriterPool};
+use super::{SidecarHarness, SidecarStore, WriterPool};
 use crate::servers::SeaweedFs;
 
 const VERSION: EtcdRelease = EtcdRelease::V3_5New;
@@ -29,7 +31,8 @@ async fn start_behind_proxy(flags: &[(&str, &str)]) -> (SeaweedFs, FaultProxy, S
     let (weed, cluster) = start_servers().await;
     let gate = FaultProxy::start(&weed.endpoint);
     let flags = [&[SHORT_RETRY_TIMEOUT], flags].concat();
-    let stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &flags).await;
+    let stage =
+        SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &flags).await;
     stage.wait_until_settled().await;
     (weed, gate, stage)
 }
@@ -43,7 +46,10 @@ pub(super) async fn wait_for_error(sidecar: &SidecarProcess, class: &str) -> Str
         if trouble["class"] == class {
             return trouble["text"].as_str().unwrap_or_default().to_owned();
         }
-        assert!(Instant::now() < deadline, "no error of class {class}:\n{status:#}");
+        assert!(
+            Instant::now() < deadline,
+            "no error of class {class}:\n{status:#}"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -77,14 +83,22 @@ async fn a_store_that_is_gone_or_refuses_for_a_while_costs_nothing() {
         gate.set_mode(mode);
         writer.wait_for_writes(50).await;
         wait_for_error(&stage.sidecars[0], "store").await;
-        assert!(gate.fault_count() > fault_count, "{mode:?} affected no request");
+        assert!(
+            gate.fault_count() > fault_count,
+            "{mode:?} affected no request"
+        );
         gate.set_mode(ProxyMode::Open);
         stage.wait_until_stored().await;
         wait_for_no_error(&stage.sidecars[0]).await;
     }
     let acks = writer.stop().await;
-    stage.assert_restores_with(&acks, "after an outage of the store").await;
-    assert_eq!(stage.sum_metric(COMPACTED_GAPS_METRIC).await + stage.sum_metric(LOST_GAPS_METRIC).await, 0);
+    stage
+        .assert_restores_with(&acks, "after an outage of the store")
+        .await;
+    assert_eq!(
+        stage.sum_metric(COMPACTED_GAPS_METRIC).await + stage.sum_metric(LOST_GAPS_METRIC).await,
+        0
+    );
 }
 
 /// Memory is bounded, so a long outage of the store leads to a gap when etcd compacts. The gap is counted, logged, and
@@ -194,7 +208,12 @@ async fn credentials_replaced_on_disk_are_used_from_then_on() {
         assert_eq!(stage.wait_until_stored().await, last);
     }
     let log = stage.sidecars[0].read_log();
-    assert!(log.matches("credentials of the object store reloaded").count() >= 2, "{log}");
+    assert!(
+        log.matches("credentials of the object store reloaded")
+            .count()
+            >= 2,
+        "{log}"
+    );
     assert_eq!(stage.assert_restores("with new credentials").await, last);
 }
 
@@ -206,7 +225,12 @@ async fn start_behind_closed_proxy() -> (SeaweedFs, FaultProxy, SidecarHarness) 
     let (weed, cluster) = start_servers().await;
     let gate = FaultProxy::start(&weed.endpoint);
     gate.set_mode(ProxyMode::Closed);
-    let stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &DEFAULT_RETRY_TIMEOUT).await;
+    let stage = SidecarHarness::start_on(
+        cluster,
+        SidecarStore::s3(&weed, gate.url()),
+        &DEFAULT_RETRY_TIMEOUT,
+    )
+    .await;
     stage.wait_until_settled().await;
     let deadline = Instant::now() + TIMEOUT;
     while gate.fault_count() == 0 {
@@ -233,7 +257,9 @@ async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
     let full = reqwest::get(format!("{}/snapshot/full", stage.sidecars[0].url()));
     let asking = tokio::spawn(full);
     let deadline = Instant::now() + TIMEOUT;
-    while stage.sidecars[0].status().await["fullUnderWay"] != true || gate.fault_count() == fault_count {
+    while stage.sidecars[0].status().await["fullUnderWay"] != true
+        || gate.fault_count() == fault_count
+    {
         assert!(Instant::now() < deadline, "no full snapshot is taken");
         sleep(Duration::from_millis(50)).await;
     }
@@ -249,7 +275,10 @@ async fn leadership_comes_and_goes_while_a_store_does_not_answer() {
         stage.cluster.members[0].kill();
         let deadline = Instant::now() + TIMEOUT;
         while stage.sidecars[0].is_leader().await {
-            assert!(Instant::now() < deadline, "the sidecar is leader without an etcd");
+            assert!(
+                Instant::now() < deadline,
+                "the sidecar is leader without an etcd"
+            );
             sleep(Duration::from_millis(50)).await;
         }
         stage.cluster.members[0].restart().await;

@@ -31,7 +31,10 @@ fn object_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap<String,
 }
 
 /// Waits for new deltas until each object is logged by a sidecar: a log line follows the listing with a delay.
-async fn wait_for_writers(stage: &SidecarHarness, before: &[String]) -> BTreeMap<String, Vec<usize>> {
+async fn wait_for_writers(
+    stage: &SidecarHarness,
+    before: &[String],
+) -> BTreeMap<String, Vec<usize>> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let writers = object_writers(stage, before);

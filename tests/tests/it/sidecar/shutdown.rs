@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mainstay_testkit::{EtcdServer, EtcdOptions, SidecarOptions, SidecarProcess, each_version};
+use mainstay_testkit::{EtcdOptions, EtcdServer, SidecarOptions, SidecarProcess, each_version};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -66,9 +66,12 @@ impl WriterPool {
                 sleep(RETRY_INTERVAL).await;
             }
         };
-        timeout(HANG_TIMEOUT, acked)
-            .await
-            .unwrap_or_else(|_| panic!("{} of {target} writes after {HANG_TIMEOUT:?}", self.acks.count()));
+        timeout(HANG_TIMEOUT, acked).await.unwrap_or_else(|_| {
+            panic!(
+                "{} of {target} writes after {HANG_TIMEOUT:?}",
+                self.acks.count()
+            )
+        });
     }
 
     /// Stops the clients; returns the acknowledged writes.
@@ -143,7 +146,9 @@ impl WriterClient {
 
     async fn write_transaction(&mut self, client: &mut Client) -> Result<(), ()> {
         let count = self.random.random_range(1..20);
-        let puts: Vec<_> = (0..count).map(|_| (self.next_key(), self.random_value())).collect();
+        let puts: Vec<_> = (0..count)
+            .map(|_| (self.next_key(), self.random_value()))
+            .collect();
         let gone = self.take_own_key();
         let mut operations: Vec<TxnOp> = puts
             .iter()
@@ -229,7 +234,10 @@ impl WriterClient {
 
     fn take_own_key(&mut self) -> Option<Vec<u8>> {
         let count = self.own_keys.len();
-        (count > 10).then(|| self.own_keys.swap_remove(self.random.random_range(0..count)))
+        (count > 10).then(|| {
+            self.own_keys
+                .swap_remove(self.random.random_range(0..count))
+        })
     }
 
     fn random_value(&mut self) -> Vec<u8> {
@@ -246,5 +254,8 @@ impl WriterClient {
 
 /// The answer; an error after the timeout.
 async fn with_timeout<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, ()> {
-    timeout(REQUEST_TIMEOUT, asked).await.map_err(drop)?.map_err(drop)
+    timeout(REQUEST_TIMEOUT, asked)
+        .await
+        .map_err(drop)?
+        .map_err(drop)
 }

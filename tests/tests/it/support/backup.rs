@@ -94,7 +94,9 @@ impl RestorerBackup {
     /// Runs a command; it may fail.
     pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> RestorerRun {
         let output = self.command(verb, arguments).output();
-        RestorerRun::from_output(&output.unwrap_or_else(|error| panic!("failed to run the restorer: {error}")))
+        RestorerRun::from_output(
+            &output.unwrap_or_else(|error| panic!("failed to run the restorer: {error}")),
+        )
     }
 
     /// Restores into a directory; panics on failure.

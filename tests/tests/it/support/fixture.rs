@@ -9,7 +9,7 @@ use mainstay_ids::{LeaseId, Revision};
 use mainstay_testkit::{KeyValueHash, Kv};
 use serde::Deserialize;
 
-use super::{RestorerBackup, EtcdState};
+use super::{EtcdState, RestorerBackup};
 
 /// The prefix of every fixture.
 const PREFIX: &str = "etcd-main";
@@ -106,6 +106,8 @@ impl ListedKey {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> T {
-    let text = fs::read(path).unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()));
-    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()))
+    let text =
+        fs::read(path).unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()));
+    serde_json::from_slice(&text)
+        .unwrap_or_else(|error| panic!("failed to read {}: {error}", path.display()))
 }

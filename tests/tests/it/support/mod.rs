@@ -7,7 +7,7 @@ mod tree;
 
 use std::path::Path;
 
-use mainstay_testkit::{EtcdServer, EtcdOptions, EtcdRelease};
+use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer};
 
 pub(crate) use backup::{RestorerBackup, RestorerRun};
 pub(crate) use fixture::Fixture;

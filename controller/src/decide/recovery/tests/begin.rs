@@ -7,8 +7,8 @@ use mainstay_crds::etcd::RecoveryMode;
 use super::fixture::*;
 use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, build_token};
 use crate::decide::tests::fixture::*;
-use crate::decide::{Blocker, ReconcileStep, PvcDeletionReason};
-use crate::observe::{InitFinding, Ordinal, ObservedLock};
+use crate::decide::{Blocker, PvcDeletionReason, ReconcileStep};
+use crate::observe::{InitFinding, ObservedLock, Ordinal};
 
 #[test]
 fn a_single_member_that_lost_its_data_is_restored_from_the_backup() {
@@ -40,7 +40,10 @@ fn what_only_a_person_may_judge_is_never_restored() {
 fn without_a_backup_there_is_nothing_to_restore() {
     let mut fixture = with_lost_data(1, &[(0, InitFinding::Corrupt)]);
     fixture.desired.backup = None;
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::NothingToRestore);
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::NothingToRestore
+    );
     assert_eq!(
         with_lost_data(1, &[(0, InitFinding::NothingToRestore)]).recovery_blocker(),
         RecoveryBlocker::NothingToRestore
@@ -79,7 +82,10 @@ fn no_volume_is_written_before_each_was_looked_at() {
     let ordinal = Ordinal(0);
     for finding in [Some(InitFinding::Refused), None] {
         fixture.pod_mut(0).finding = finding;
-        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::VolumeUnchecked { ordinal });
+        assert_eq!(
+            fixture.recovery_blocker(),
+            RecoveryBlocker::VolumeUnchecked { ordinal }
+        );
     }
     // A PVC that was never bound holds no data.
     fixture.observed.pvcs.get_mut(&ordinal).unwrap().is_bound = false;
@@ -89,7 +95,10 @@ fn no_volume_is_written_before_each_was_looked_at() {
     fixture.pod_mut(0).finding = Some(InitFinding::CanStart);
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     let incident = fixture.opened_incident();
-    assert_eq!((incident.base, incident.source), (0, RecoverySource::BestCopy));
+    assert_eq!(
+        (incident.base, incident.source),
+        (0, RecoverySource::BestCopy)
+    );
 }
 
 #[test]
@@ -117,7 +126,10 @@ fn a_lost_minority_is_no_matter_for_the_backup() {
         "{:?}",
         fixture.step()
     );
-    let fixture = with_lost_data(5, &[(2, InitFinding::WaitingToJoin), (3, InitFinding::Corrupt)]);
+    let fixture = with_lost_data(
+        5,
+        &[(2, InitFinding::WaitingToJoin), (3, InitFinding::Corrupt)],
+    );
     assert!(
         !matches!(fixture.step(), Some(ReconcileStep::Recover(_))),
         "{:?}",
@@ -127,12 +139,18 @@ fn a_lost_minority_is_no_matter_for_the_backup() {
 
 #[test]
 fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
-    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)]);
+    let mut fixture = with_lost_data(
+        3,
+        &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)],
+    );
     let RecoveryBlocker::ApprovalRequired { id } = fixture.recovery_blocker() else {
         panic!("{:?}", fixture.recovery_blocker())
     };
     fixture.desired.recovery.approved_id = Some("another".to_owned());
-    assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::ApprovalRequired { .. }));
+    assert!(matches!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::ApprovalRequired { .. }
+    ));
     fixture.desired.recovery.approved_id = Some(id.clone());
     assert_eq!(fixture.opened_incident().id, id);
     // A larger loss is a different incident.
@@ -145,13 +163,18 @@ fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
         ],
     );
     worse.desired.recovery.approved_id = Some(id.clone());
-    assert!(matches!(worse.recovery_blocker(), RecoveryBlocker::ApprovalRequired { .. }));
+    assert!(matches!(
+        worse.recovery_blocker(),
+        RecoveryBlocker::ApprovalRequired { .. }
+    ));
     // The approval was for the previous recovery of the same volumes.
     let mut last = fixture.opened_incident();
     for stage in [RecoveryStage::Closed, RecoveryStage::Failed] {
         (last.stage, last.changed) = (stage, ago(100_000));
         fixture.observed.recovery.incident = Some(last.clone());
-        assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::ApprovalRequired { id: other } if other != id));
+        assert!(
+            matches!(fixture.recovery_blocker(), RecoveryBlocker::ApprovalRequired { id: other } if other != id)
+        );
     }
 }
 
@@ -159,12 +182,18 @@ fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
 fn a_recovery_that_is_opened_again_makes_another_cluster() {
     let opened = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]).opened_incident();
     let (earlier, now) = (build_token(&opened.id, ago(60)), opened.token);
-    assert_ne!(earlier, now, "the token differs although the ID is the same");
+    assert_ne!(
+        earlier, now,
+        "the token differs although the ID is the same"
+    );
 }
 
 #[test]
 fn an_approval_counts_also_when_the_controller_dies_with_the_lock_in_hand() {
-    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)]);
+    let mut fixture = with_lost_data(
+        3,
+        &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)],
+    );
     let RecoveryBlocker::ApprovalRequired { id } = fixture.recovery_blocker() else {
         panic!("{:?}", fixture.recovery_blocker())
     };
@@ -178,7 +207,13 @@ fn an_approval_counts_also_when_the_controller_dies_with_the_lock_in_hand() {
 
 #[test]
 fn the_mode_says_who_decides() {
-    let mut quorum = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin)]);
+    let mut quorum = with_lost_data(
+        3,
+        &[
+            (0, InitFinding::WaitingToJoin),
+            (1, InitFinding::WaitingToJoin),
+        ],
+    );
     let mut single = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
     quorum.desired.recovery.mode = RecoveryMode::Automatic;
     assert_eq!(quorum.opened_incident().cause, RecoveryCause::QuorumLost);
@@ -190,7 +225,13 @@ fn the_mode_says_who_decides() {
 
 #[test]
 fn a_quorum_that_is_away_for_a_moment_is_not_lost() {
-    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin)]);
+    let mut fixture = with_lost_data(
+        3,
+        &[
+            (0, InitFinding::WaitingToJoin),
+            (1, InitFinding::WaitingToJoin),
+        ],
+    );
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     for since in [None, Some(ago(10))] {
         fixture.last_known.data_lost_since = since;
@@ -202,14 +243,24 @@ fn a_quorum_that_is_away_for_a_moment_is_not_lost() {
 fn silence_of_a_survivor_proves_nothing() {
     let mut fixture = with_lost_data(
         3,
-        &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin), (2, InitFinding::CanStart)],
+        &[
+            (0, InitFinding::WaitingToJoin),
+            (1, InitFinding::WaitingToJoin),
+            (2, InitFinding::CanStart),
+        ],
     );
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     let ordinal = Ordinal(2);
     fixture.pod_mut(2).finding = None;
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::DataStateUnknown { ordinal });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::DataStateUnknown { ordinal }
+    );
     fixture.observed.pods.remove(&ordinal);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::DataStateUnknown { ordinal });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::DataStateUnknown { ordinal }
+    );
 }
 
 #[test]
@@ -223,12 +274,19 @@ fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
         ],
     );
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
-    let crate::observe::ObservedMembership::NoQuorum { reachable: responsive, .. } = &mut fixture.observed.membership else {
+    let crate::observe::ObservedMembership::NoQuorum {
+        reachable: responsive,
+        ..
+    } = &mut fixture.observed.membership
+    else {
         panic!()
     };
     *responsive = [(Ordinal(3), 10), (Ordinal(4), 20)].into();
     let incident = fixture.opened_incident();
-    assert_eq!((incident.base, incident.source), (4, RecoverySource::BestCopy));
+    assert_eq!(
+        (incident.base, incident.source),
+        (4, RecoverySource::BestCopy)
+    );
     // Without a backup the survivor is enough.
     fixture.desired.backup = None;
     assert_eq!(fixture.opened_incident().base, 4);
@@ -242,27 +300,48 @@ fn a_survivor_that_restarted_is_the_base_although_its_etcd_waits_for_a_quorum() 
         (2, InitFinding::WaitingToJoin),
         (3, InitFinding::CanStart),
     ];
-    let mut fixture = super::fixture::with_lost_data(5, &lost);
+    let mut fixture = with_lost_data(5, &lost);
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     // Member 4 answers with revision 1000.
     fixture.pod_mut(3).data_revision = Some(1_001);
     let incident = fixture.opened_incident();
-    assert_eq!((incident.base, incident.source), (3, RecoverySource::BestCopy));
+    assert_eq!(
+        (incident.base, incident.source),
+        (3, RecoverySource::BestCopy)
+    );
     for older in [Some(999), None] {
         fixture.pod_mut(3).data_revision = older;
         assert_eq!(fixture.opened_incident().base, 4);
     }
     fixture.last_known.data_lost_since = Some(ago(10));
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::LossUnconfirmed, "its etcd may still answer");
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::LossUnconfirmed,
+        "its etcd may still answer"
+    );
 }
 
 #[test]
 fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
-    let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin), (1, InitFinding::WaitingToJoin)]);
+    let mut fixture = with_lost_data(
+        3,
+        &[
+            (0, InitFinding::WaitingToJoin),
+            (1, InitFinding::WaitingToJoin),
+        ],
+    );
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
-    fixture.observed.pvcs.get_mut(&Ordinal(2)).unwrap().is_deleting = true;
+    fixture
+        .observed
+        .pvcs
+        .get_mut(&Ordinal(2))
+        .unwrap()
+        .is_deleting = true;
     let ordinal = Ordinal(2);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::SurvivorAtRisk { ordinal });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::SurvivorAtRisk { ordinal }
+    );
 }
 
 #[test]
@@ -278,7 +357,10 @@ fn without_a_survivor_the_first_volume_there_is_gets_the_backup() {
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     fixture.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
     let incident = fixture.opened_incident();
-    assert_eq!((incident.base, incident.source), (1, RecoverySource::Backup));
+    assert_eq!(
+        (incident.base, incident.source),
+        (1, RecoverySource::Backup)
+    );
 }
 
 #[test]
@@ -287,13 +369,22 @@ fn a_pod_that_was_never_a_member_is_not_counted_as_one() {
     let mut fixture = with_lost_data(2, &[(1, InitFinding::NeedsRestore)]);
     fixture.observed.leases.remove(&Ordinal(1));
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
-    assert!(!matches!(fixture.blocker(), Some(Blocker::RecoveryBlocked(_))));
+    assert!(!matches!(
+        fixture.blocker(),
+        Some(Blocker::RecoveryBlocked(_))
+    ));
     assert!(!matches!(fixture.step(), Some(ReconcileStep::Recover(_))));
 }
 
 #[test]
 fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
-    let mut fixture = with_lost_data(3, &[(1, InitFinding::WaitingToJoin), (2, InitFinding::WaitingToJoin)]);
+    let mut fixture = with_lost_data(
+        3,
+        &[
+            (1, InitFinding::WaitingToJoin),
+            (2, InitFinding::WaitingToJoin),
+        ],
+    );
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     let mut finished = incident(3, 0);
     finished.stage = RecoveryStage::Closed;
@@ -301,7 +392,10 @@ fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
     fixture.observed.recovery.incident = Some(finished);
     let step = fixture.step();
     assert!(!matches!(step, Some(ReconcileStep::Recover(_))), "{step:?}");
-    assert!(!matches!(fixture.blocker(), Some(Blocker::RecoveryBlocked(_))));
+    assert!(!matches!(
+        fixture.blocker(),
+        Some(Blocker::RecoveryBlocked(_))
+    ));
 }
 
 #[test]
@@ -319,7 +413,10 @@ fn whoever_is_of_the_cluster_that_was_restored_is_a_member_whatever_its_clock_sa
     }
     let step = fixture.step();
     assert!(!matches!(step, Some(ReconcileStep::Recover(_))), "{step:?}");
-    assert!(!matches!(fixture.blocker(), Some(Blocker::RecoveryBlocked(_))));
+    assert!(!matches!(
+        fixture.blocker(),
+        Some(Blocker::RecoveryBlocked(_))
+    ));
 }
 
 #[test]
@@ -327,14 +424,21 @@ fn a_new_volume_needs_nobodys_word() {
     for mode in [RecoveryMode::Manual, RecoveryMode::Approve] {
         let mut fixture = with_lost_data(
             3,
-            &[(0, InitFinding::CanStart), (1, InitFinding::CanStart), (2, InitFinding::CanStart)],
+            &[
+                (0, InitFinding::CanStart),
+                (1, InitFinding::CanStart),
+                (2, InitFinding::CanStart),
+            ],
         );
         fixture.desired.recovery.mode = mode;
         for pvc in fixture.observed.pvcs.values_mut() {
             pvc.is_lost = true;
         }
         let step = fixture.step();
-        assert!(matches!(step, Some(ReconcileStep::DeletePvc { .. })), "{step:?}");
+        assert!(
+            matches!(step, Some(ReconcileStep::DeletePvc { .. })),
+            "{step:?}"
+        );
     }
 }
 
@@ -354,7 +458,10 @@ fn a_claim_without_a_volume_is_given_up_since_it_holds_nothing() {
     fixture.observed.pvcs.clear();
     fixture = fixture.with_finding(0, InitFinding::NeedsRestore);
     let ordinal = Ordinal(0);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::VolumeUnavailable { ordinal });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::VolumeUnavailable { ordinal }
+    );
 }
 
 #[test]
@@ -368,7 +475,10 @@ fn nothing_begins_while_somebody_else_has_the_lock() {
     };
     fixture.observed.recovery.lock = held_by_other(noon() + jiff::SignedDuration::from_secs(5));
     let holder = "copy-1".to_owned();
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::LockHeld { holder });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::LockHeld { holder }
+    );
     fixture.observed.recovery.lock = held_by_other(ago(5));
     assert_eq!(fixture.opened_incident().base, 0, "the lock has expired");
 }
@@ -378,7 +488,10 @@ fn a_document_nobody_can_read_stops_a_recovery_and_nothing_else() {
     let mut fixture = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
     fixture.observed.recovery.parse_error = Some("invalid JSON".to_owned());
     let reason = "invalid JSON".to_owned();
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::DocumentUnreadable { reason });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::DocumentUnreadable { reason }
+    );
     let mut whole = ClusterFixture::healthy(3);
     whole.observed.recovery.parse_error = Some("invalid JSON".to_owned());
     assert_eq!(whole.step(), None);
@@ -397,17 +510,25 @@ fn a_lock_that_is_not_needed_after_all_is_given_back() {
 #[test]
 fn a_cluster_that_sleeps_or_answers_has_lost_nothing() {
     let mut hibernated = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]).with_replicas(0);
-    assert!(!matches!(hibernated.step(), Some(ReconcileStep::Recover(_))));
+    assert!(!matches!(
+        hibernated.step(),
+        Some(ReconcileStep::Recover(_))
+    ));
     hibernated.desired.requests.suspend = true;
     assert_eq!(hibernated.step(), None);
-    let serving = ClusterFixture::healthy(3).with_member_down(1).with_finding(1, InitFinding::NeedsRestore);
+    let serving = ClusterFixture::healthy(3)
+        .with_member_down(1)
+        .with_finding(1, InitFinding::NeedsRestore);
     assert!(!matches!(serving.step(), Some(ReconcileStep::Recover(_))));
 }
 
 #[test]
 fn a_recovery_that_was_given_up_makes_nobody_a_member() {
     let fixture = |stage| {
-        let mut fixture = with_lost_data(3, &[(1, InitFinding::NeedsRestore), (2, InitFinding::Corrupt)]);
+        let mut fixture = with_lost_data(
+            3,
+            &[(1, InitFinding::NeedsRestore), (2, InitFinding::Corrupt)],
+        );
         for lease in fixture.observed.leases.values_mut() {
             lease.renewed_at = Some(ago(100));
         }
@@ -417,7 +538,10 @@ fn a_recovery_that_was_given_up_makes_nobody_a_member() {
         fixture.desired.recovery.mode = RecoveryMode::Automatic;
         fixture
     };
-    assert_eq!(fixture(RecoveryStage::Failed).opened_incident().cause, RecoveryCause::QuorumLost);
+    assert_eq!(
+        fixture(RecoveryStage::Failed).opened_incident().cause,
+        RecoveryCause::QuorumLost
+    );
     let step = fixture(RecoveryStage::Closed).step();
     assert!(
         !matches!(step, Some(ReconcileStep::Recover(_))),

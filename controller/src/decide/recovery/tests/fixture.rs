@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use mainstay_coordination::Epoch;
-use mainstay_coordination::incident::{RecoveryCause, Incident, RecoverySource, RecoveryStage, RecoveryTarget};
+use mainstay_coordination::incident::{
+    Incident, RecoveryCause, RecoverySource, RecoveryStage, RecoveryTarget,
+};
 use mainstay_verdict::CommandDetails;
 
 use crate::decide::recovery::{RecoveryBlocker, RecoveryStep};
 use crate::decide::tests::fixture::*;
 use crate::decide::{Blocker, ReconcileStep};
 use crate::observe::{
-    FailureClass, InitFinding, JobFailure, JobState, ObservedMembership, Ordinal, ObservedJob, ObservedLock,
+    FailureClass, InitFinding, JobFailure, JobState, ObservedJob, ObservedLock, ObservedMembership,
+    Ordinal,
 };
 use crate::validate::DesiredBackup;
 
@@ -22,7 +25,9 @@ pub(super) fn with_lost_data(size: u32, ordinals: &[(u32, InitFinding)]) -> Clus
         delta_period_seconds: Some(20),
     });
     for (ordinal, finding) in ordinals {
-        fixture = fixture.with_member_down(*ordinal).with_finding(*ordinal, *finding);
+        fixture = fixture
+            .with_member_down(*ordinal)
+            .with_finding(*ordinal, *finding);
     }
     let responsive = (0..size).filter(|n| ordinals.iter().all(|(lost, _)| lost != n));
     let responsive: BTreeMap<Ordinal, i64> = responsive.map(|n| (Ordinal(n), 1_000)).collect();
@@ -126,7 +131,10 @@ pub(super) fn superseded_job(by: u64, seconds_ago: i64) -> JobState {
 
 impl ClusterFixture {
     pub(super) fn with_job(mut self, ordinal: u32, state: JobState) -> Self {
-        self.observed.recovery.jobs.insert(Ordinal(ordinal), job(state));
+        self.observed
+            .recovery
+            .jobs
+            .insert(Ordinal(ordinal), job(state));
         self
     }
 

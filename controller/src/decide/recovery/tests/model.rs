@@ -11,14 +11,17 @@ use mainstay_ids::{ClusterId, MemberId};
 use mainstay_verdict::CommandDetails;
 use proptest::prelude::*;
 
-use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, RecoveryJobKind};
+use crate::decide::recovery::{RecoveryBlocker, RecoveryJobKind, RecoveryStep};
 use crate::decide::tests::fixture::*;
-use crate::decide::{Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum};
-use crate::observe::{
-    EndpointStatus, FailureClass, InitFinding, JobFailure, JobState, QuorumMembers, ObservedMembership, Observation, Ordinal,
-    ObservedJob, ObservedMemberLease, ObservedLock, ObservedEtcdMember, ObservedPod, ObservedRecovery,
+use crate::decide::{
+    Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum,
 };
-use crate::validate::{DesiredState, DesiredBackup};
+use crate::observe::{
+    EndpointStatus, FailureClass, InitFinding, JobFailure, JobState, Observation,
+    ObservedEtcdMember, ObservedJob, ObservedLock, ObservedMemberLease, ObservedMembership,
+    ObservedPod, ObservedRecovery, Ordinal, QuorumMembers,
+};
+use crate::validate::{DesiredBackup, DesiredState};
 
 /// Data on a volume: its cluster, its revision, and whether it is intact.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -264,7 +267,10 @@ impl RecoveryModel {
             ReconcileStep::DeletePvc { ordinal, .. } => {
                 let up = self.members.iter().filter(|n| self.is_up(**n)).count();
                 let has_healthy_quorum = up >= quorum(self.desired.replicas as usize);
-                prop_assert!(has_healthy_quorum, "a PVC is deleted before a quorum is healthy");
+                prop_assert!(
+                    has_healthy_quorum,
+                    "a PVC is deleted before a quorum is healthy"
+                );
                 self.volumes.insert(ordinal.0, None);
                 self.pods.remove(&ordinal.0);
             }
@@ -285,7 +291,10 @@ impl RecoveryModel {
                 self.lock_renewed = Some(self.now);
             }
             RecoveryStep::RaiseEpoch { above } => {
-                prop_assert!(self.lock_renewed.is_some(), "only the lock holder raises the epoch");
+                prop_assert!(
+                    self.lock_renewed.is_some(),
+                    "only the lock holder raises the epoch"
+                );
                 prop_assert!(above.0 >= self.epoch, "the epoch is already higher");
                 self.raised_above.push(above.0);
                 self.epoch = above.0 + 1;
@@ -355,7 +364,10 @@ impl RecoveryModel {
     fn finish_job(&mut self, ordinal: u32) -> Result<(), TestCaseError> {
         prop_assert!(self.pods.is_empty(), "a pod may mount the volume");
         let (at, task) = (self.now, self.jobs[&ordinal].1);
-        let (job_epoch, volume_epoch) = (self.job_epochs[&ordinal], self.volume_epochs.get(&ordinal).copied());
+        let (job_epoch, volume_epoch) = (
+            self.job_epochs[&ordinal],
+            self.volume_epochs.get(&ordinal).copied(),
+        );
         let superseding_epoch = volume_epoch.filter(|volume_epoch| *volume_epoch > job_epoch);
         let fails = superseding_epoch.is_none() && self.job_failures.pop().unwrap_or(false);
         if superseding_epoch.is_none() {

@@ -4,14 +4,20 @@ use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{RecoveryCause, RecoveryStage};
 
 use super::fixture::*;
-use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, RecoveryJobKind};
+use crate::decide::recovery::{RecoveryBlocker, RecoveryJobKind, RecoveryStep};
 use crate::decide::tests::fixture::*;
 use crate::decide::{Blocker, ReconcileStep};
-use crate::observe::{FailureClass, InitFinding, JobState, QuorumMembers, ObservedMembership, Ordinal, ObservedLock};
+use crate::observe::{
+    FailureClass, InitFinding, JobState, ObservedLock, ObservedMembership, Ordinal, QuorumMembers,
+};
 
 fn created_job(fixture: &ClusterFixture) -> (u32, RecoveryJobKind) {
     match fixture.recovery_step() {
-        RecoveryStep::CreateJob { ordinal, kind: task, .. } => (ordinal.0, task),
+        RecoveryStep::CreateJob {
+            ordinal,
+            kind: task,
+            ..
+        } => (ordinal.0, task),
         other => panic!("no Job is created: {other:?}"),
     }
 }
@@ -31,13 +37,23 @@ fn restored_cluster(size: u32, base: u32) -> ClusterFixture {
 fn pods_are_stopped_before_a_volume_is_touched() {
     let mut fixture = recovery_in_progress(3, 0);
     fixture.stateful_set_mut().replicas = 3;
-    fixture.observed.pods.insert(Ordinal(2), pod(2, OLD_REVISION));
-    assert_eq!(fixture.recovery_step(), RecoveryStep::Scale { from: 3, to: 0 });
+    fixture
+        .observed
+        .pods
+        .insert(Ordinal(2), pod(2, OLD_REVISION));
+    assert_eq!(
+        fixture.recovery_step(),
+        RecoveryStep::Scale { from: 3, to: 0 }
+    );
     assert_eq!(fixture.plan().effective_spec.unwrap().replicas, 0);
     fixture.stateful_set_mut().replicas = 0;
     assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::PodsStopping);
     fixture.pod_mut(2).is_deleting = true;
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::PodsStopping, "it may still write");
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::PodsStopping,
+        "it may still write"
+    );
 }
 
 #[test]
@@ -56,16 +72,31 @@ fn the_base_is_restored_first_and_then_the_others_are_emptied() {
     assert_eq!(created_job(&fixture), (1, RecoveryJobKind::Restore));
     let fixture = fixture.with_job(1, JobState::Running);
     let ordinal = Ordinal(1);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::JobRunning { ordinal }
+    );
     let fixture = fixture.with_job(1, succeeded_job());
-    assert_eq!(created_job(&fixture), (0, RecoveryJobKind::RenameToPrevious));
+    assert_eq!(
+        created_job(&fixture),
+        (0, RecoveryJobKind::RenameToPrevious)
+    );
     let fixture = fixture.with_job(0, JobState::Running);
-    assert_eq!(created_job(&fixture), (2, RecoveryJobKind::RenameToPrevious));
+    assert_eq!(
+        created_job(&fixture),
+        (2, RecoveryJobKind::RenameToPrevious)
+    );
     let fixture = fixture.with_job(2, succeeded_job());
     let ordinal = Ordinal(0);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::JobRunning { ordinal }
+    );
     let next = fixture.with_job(0, succeeded_job()).recorded_incident();
-    assert_eq!((next.stage, next.revision), (RecoveryStage::Restored, Some(1_000)));
+    assert_eq!(
+        (next.stage, next.revision),
+        (RecoveryStage::Restored, Some(1_000))
+    );
     assert_eq!(next.cluster, Some(mainstay_ids::ClusterId(7).to_string()));
     assert_eq!(
         next.message,
@@ -82,13 +113,21 @@ fn a_volume_that_is_not_emptied_is_tried_again_after_a_pause() {
     };
     let fixture = emptied().with_job(1, failed_job("disk", 5));
     let ordinal = Ordinal(1);
-    assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { ordinal: on, .. } if on == ordinal));
+    assert!(
+        matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { ordinal: on, .. } if on == ordinal)
+    );
     let fixture = emptied().with_job(1, failed_job("disk", 30));
     let uid = "job".to_owned();
-    assert_eq!(fixture.recovery_step(), RecoveryStep::DeleteJob { ordinal, uid });
+    assert_eq!(
+        fixture.recovery_step(),
+        RecoveryStep::DeleteJob { ordinal, uid }
+    );
     let mut fixture = fixture;
     fixture.observed.recovery.jobs.remove(&ordinal);
-    assert_eq!(created_job(&fixture), (1, RecoveryJobKind::RenameToPrevious));
+    assert_eq!(
+        created_job(&fixture),
+        (1, RecoveryJobKind::RenameToPrevious)
+    );
 }
 
 #[test]
@@ -101,7 +140,9 @@ fn a_volume_nobody_can_mount_does_not_stop_the_recovery() {
         failure.class = FailureClass::Deadline;
         state
     };
-    let mut fixture = recovery_in_progress(3, 0).with_job(0, succeeded_job()).with_job(1, timed_out());
+    let mut fixture = recovery_in_progress(3, 0)
+        .with_job(0, succeeded_job())
+        .with_job(1, timed_out());
     fixture.observed.pvcs.get_mut(&Ordinal(2)).unwrap().is_lost = true;
     assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Restored);
     let fixture = recovery_in_progress(3, 0)
@@ -144,10 +185,17 @@ fn no_pod_starts_while_a_job_may_write() {
             .get_mut(&ordinal)
             .unwrap()
             .is_deleting = true;
-        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+        assert_eq!(
+            fixture.recovery_blocker(),
+            RecoveryBlocker::JobRunning { ordinal }
+        );
         fixture.observed.recovery.jobs.clear();
         fixture.observed.recovery.active_writers.insert(ordinal);
-        assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal }, "its pod is terminating");
+        assert_eq!(
+            fixture.recovery_blocker(),
+            RecoveryBlocker::JobRunning { ordinal },
+            "its pod is terminating"
+        );
         fixture.observed.stateful_set = None;
         assert_eq!(fixture.plan().effective_spec.unwrap().replicas, 0);
         fixture.observed.stateful_set = Some(stateful_set(0));
@@ -182,14 +230,20 @@ fn a_job_waits_for_the_pod_of_the_one_before() {
     let mut fixture = recovery_in_progress(1, 0);
     fixture.observed.recovery.active_writers.insert(Ordinal(0));
     let ordinal = Ordinal(0);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::JobRunning { ordinal });
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::JobRunning { ordinal }
+    );
 }
 
 #[test]
 fn what_a_job_did_for_a_recovery_whose_document_is_lost_counts_for_no_other() {
     let mut fixture = recovery_in_progress(1, 0).with_job(0, succeeded_job());
     fixture.incident_mut().token = "restored-5f3a-of-today".to_owned(); // same incident ID, same volume
-    assert!(matches!(fixture.recovery_step(), RecoveryStep::DeleteJob { .. }));
+    assert!(matches!(
+        fixture.recovery_step(),
+        RecoveryStep::DeleteJob { .. }
+    ));
 }
 
 #[test]
@@ -215,30 +269,44 @@ fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
         .get_mut(&Ordinal(0))
         .unwrap()
         .attempt = 2;
-    assert!(matches!(second.recovery_blocker(), RecoveryBlocker::JobFailed { .. }), "the backoff is 40 s now");
+    assert!(
+        matches!(second.recovery_blocker(), RecoveryBlocker::JobFailed { .. }),
+        "the backoff is 40 s now"
+    );
     second.observed.recovery.jobs.clear();
     assert_eq!(created_job(&second), (0, RecoveryJobKind::Restore));
 }
 
 #[test]
 fn a_volume_that_remembers_a_greater_epoch_is_outranked_once_and_then_written() {
-    let refused = |seconds_ago| recovery_in_progress(1, 0).with_job(0, superseded_job(9, seconds_ago));
+    let refused =
+        |seconds_ago| recovery_in_progress(1, 0).with_job(0, superseded_job(9, seconds_ago));
     let above = Epoch(9);
     for mut fixture in [refused(5), refused(21)] {
         assert_eq!(fixture.recovery_step(), RecoveryStep::RaiseEpoch { above });
         fixture = fixture.with_lock_epoch(9);
-        assert_eq!(fixture.recovery_step(), RecoveryStep::RaiseEpoch { above }, "the epoch must be higher");
+        assert_eq!(
+            fixture.recovery_step(),
+            RecoveryStep::RaiseEpoch { above },
+            "the epoch must be higher"
+        );
     }
     let fixture = refused(5).with_lock_epoch(10);
     assert!(
-        matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { .. }),
+        matches!(
+            fixture.recovery_blocker(),
+            RecoveryBlocker::JobFailed { .. }
+        ),
         "the retry waits for the backoff"
     );
     let mut fixture = refused(21).with_lock_epoch(10);
     let next = fixture.recorded_incident();
     assert_eq!((next.stage, next.attempt), (RecoveryStage::Restoring, 2));
     *fixture.incident_mut() = next;
-    assert!(matches!(fixture.recovery_step(), RecoveryStep::DeleteJob { .. }));
+    assert!(matches!(
+        fixture.recovery_step(),
+        RecoveryStep::DeleteJob { .. }
+    ));
     fixture.observed.recovery.jobs.clear();
     assert_eq!(created_job(&fixture), (0, RecoveryJobKind::Restore));
 }
@@ -254,16 +322,25 @@ fn a_volume_that_is_to_be_emptied_is_outranked_too() {
     let mut fixture = fixture.with_lock_epoch(13);
     let ordinal = Ordinal(1);
     let uid = "job".to_owned();
-    assert_eq!(fixture.recovery_step(), RecoveryStep::DeleteJob { ordinal, uid });
+    assert_eq!(
+        fixture.recovery_step(),
+        RecoveryStep::DeleteJob { ordinal, uid }
+    );
     fixture.observed.recovery.jobs.remove(&ordinal);
-    assert_eq!(created_job(&fixture), (1, RecoveryJobKind::RenameToPrevious));
+    assert_eq!(
+        created_job(&fixture),
+        (1, RecoveryJobKind::RenameToPrevious)
+    );
 }
 
 #[test]
 fn only_a_job_of_this_attempt_and_a_lock_of_ours_outrank() {
     let mut earlier = recovery_in_progress(1, 0).with_job(0, superseded_job(9, 5));
     earlier.incident_mut().attempt = 2;
-    assert!(matches!(earlier.recovery_step(), RecoveryStep::DeleteJob { .. }));
+    assert!(matches!(
+        earlier.recovery_step(),
+        RecoveryStep::DeleteJob { .. }
+    ));
     let mut free = recovery_in_progress(1, 0).with_job(0, superseded_job(9, 5));
     free.observed.recovery.lock = ObservedLock::Free { epoch: Epoch(1) };
     assert_eq!(free.recovery_step(), RecoveryStep::ReacquireLock);
@@ -274,7 +351,10 @@ fn only_a_job_of_this_attempt_and_a_lock_of_ours_outrank() {
         epoch: Epoch(4),
         expires_at: noon() + jiff::SignedDuration::from_secs(5),
     };
-    assert!(matches!(others.recovery_blocker(), RecoveryBlocker::LockHeld { .. }));
+    assert!(matches!(
+        others.recovery_blocker(),
+        RecoveryBlocker::LockHeld { .. }
+    ));
 }
 
 #[test]
@@ -292,17 +372,28 @@ fn a_lost_cluster_is_never_given_up_and_a_request_is() {
     assert_eq!(abandoned.stage, RecoveryStage::Abandoned);
     let mut fixture = fixture(RecoveryCause::Requested);
     *fixture.incident_mut() = abandoned;
-    assert_eq!(fixture.recovery_step(), RecoveryStep::Scale { from: 0, to: 1 });
+    assert_eq!(
+        fixture.recovery_step(),
+        RecoveryStep::Scale { from: 0, to: 1 }
+    );
     fixture.stateful_set_mut().replicas = 1;
     assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Failed);
 }
 
 #[test]
 fn nothing_is_ever_restored_on_a_volume_of_somebody_else() {
-    for cause in [RecoveryCause::MemberLost, RecoveryCause::QuorumLost, RecoveryCause::Requested] {
+    for cause in [
+        RecoveryCause::MemberLost,
+        RecoveryCause::QuorumLost,
+        RecoveryCause::Requested,
+    ] {
         let mut fixture = recovery_in_progress(1, 0).with_job(0, failed_job("wrong-volume", 1_000));
         fixture.incident_mut().cause = cause;
-        assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Abandoned, "{cause:?}");
+        assert_eq!(
+            fixture.recorded_incident().stage,
+            RecoveryStage::Abandoned,
+            "{cause:?}"
+        );
     }
 }
 
@@ -318,8 +409,14 @@ fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
     let mut fixture = restored_cluster(3, 0);
     fixture.observed.leases.clear();
     fixture.observed.pods.clear();
-    (fixture.stateful_set_mut().replicas, fixture.stateful_set_mut().recorded_size) = (0, None);
-    assert_eq!(fixture.recovery_step(), RecoveryStep::Scale { from: 0, to: 3 });
+    (
+        fixture.stateful_set_mut().replicas,
+        fixture.stateful_set_mut().recorded_size,
+    ) = (0, None);
+    assert_eq!(
+        fixture.recovery_step(),
+        RecoveryStep::Scale { from: 0, to: 3 }
+    );
     let shape = fixture.plan().effective_spec.unwrap();
     assert_eq!(
         (shape.replicas, shape.phase),
@@ -330,7 +427,10 @@ fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
 #[test]
 fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
     let fixture = restored_cluster(3, 0);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::AwaitingConfirmation);
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::AwaitingConfirmation
+    );
     let answering = |cluster: u64, revision: i64| {
         let mut fixture = restored_cluster(3, 0);
         let mut base = member(&fixture.desired, 0);
@@ -341,8 +441,15 @@ fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
         });
         fixture
     };
-    assert_eq!(answering(7, 1_000).recorded_incident().stage, RecoveryStage::Closed);
-    assert_eq!(answering(7, 999).recovery_blocker(), RecoveryBlocker::AwaitingConfirmation, "revision too low");
+    assert_eq!(
+        answering(7, 1_000).recorded_incident().stage,
+        RecoveryStage::Closed
+    );
+    assert_eq!(
+        answering(7, 999).recovery_blocker(),
+        RecoveryBlocker::AwaitingConfirmation,
+        "revision too low"
+    );
     assert_eq!(
         answering(8, 2_000).recovery_blocker(),
         RecoveryBlocker::AwaitingConfirmation,
@@ -362,17 +469,28 @@ fn data_that_etcd_does_not_start_on_is_restored_again() {
         let fixture = restored_cluster(1, 0).with_finding(0, finding);
         let next = fixture.recorded_incident();
         let (stage, attempt) = (next.stage, next.attempt);
-        assert_eq!((stage, attempt), (RecoveryStage::Restoring, 2), "{finding:?}");
+        assert_eq!(
+            (stage, attempt),
+            (RecoveryStage::Restoring, 2),
+            "{finding:?}"
+        );
     }
     let fixture = restored_cluster(1, 0).with_finding(0, InitFinding::Refused);
-    assert_eq!(fixture.recovery_blocker(), RecoveryBlocker::AwaitingConfirmation, "a user must look");
+    assert_eq!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::AwaitingConfirmation,
+        "a user must look"
+    );
 }
 
 #[test]
 fn it_is_not_restored_again_at_once_for_ever() {
     let mut fixture = restored_cluster(1, 0).with_finding(0, InitFinding::Corrupt);
     fixture.incident_mut().attempt = 4;
-    assert!(matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { .. }));
+    assert!(matches!(
+        fixture.recovery_blocker(),
+        RecoveryBlocker::JobFailed { .. }
+    ));
     fixture.incident_mut().changed = ago(161);
     assert_eq!(fixture.recorded_incident().attempt, 5);
 }
@@ -394,7 +512,10 @@ fn the_lock_is_renewed_while_something_is_waited_for_and_taken_again_when_lost()
         epoch: Epoch(1),
         renewed_at: ago(300),
     };
-    assert!(matches!(fixture.recovery_step(), RecoveryStep::RenewLock(_)));
+    assert!(matches!(
+        fixture.recovery_step(),
+        RecoveryStep::RenewLock(_)
+    ));
     fixture.observed.recovery.lock = ObservedLock::Free { epoch: Epoch(2) };
     assert_eq!(fixture.recovery_step(), RecoveryStep::ReacquireLock);
 }
@@ -402,7 +523,9 @@ fn the_lock_is_renewed_while_something_is_waited_for_and_taken_again_when_lost()
 #[test]
 fn nothing_else_moves_while_a_recovery_goes_on() {
     let scenes = [
-        recovery_in_progress(3, 0).with_replicas(5).with_new_template(),
+        recovery_in_progress(3, 0)
+            .with_replicas(5)
+            .with_new_template(),
         recovery_in_progress(3, 0).with_replicas(1),
         restored_cluster(3, 0).with_replicas(5).with_new_template(),
     ];

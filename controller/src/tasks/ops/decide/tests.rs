@@ -31,7 +31,11 @@ fn etcd(ready: &str, has_store: bool) -> Etcd {
     .unwrap()
 }
 
-fn rejection_code(config: &Value, etcd: Option<&Etcd>, blocking: Option<&str>) -> Option<&'static str> {
+fn rejection_code(
+    config: &Value,
+    etcd: Option<&Etcd>,
+    blocking: Option<&str>,
+) -> Option<&'static str> {
     let task = task(config, Some("Pending"));
     let observed = ObservedOpsTask {
         task: &task,
@@ -44,7 +48,8 @@ fn rejection_code(config: &Value, etcd: Option<&Etcd>, blocking: Option<&str>) -
 
 #[test]
 fn every_kind_has_its_conditions() {
-    let (healthy, unhealthy, without_store) = (etcd("True", true), etcd("False", true), etcd("True", false));
+    let (healthy, unhealthy, without_store) =
+        (etcd("True", true), etcd("False", true), etcd("True", false));
     let snapshot = || json!({ "onDemandSnapshot": { "type": "full" } });
     let table = [
         (snapshot(), &healthy, None),
@@ -87,9 +92,16 @@ fn every_kind_has_its_conditions() {
         (json!({ "recoverQuorum": {} }), &unhealthy, None),
     ];
     for (config, etcd, expected) in table {
-        assert_eq!(rejection_code(&config, Some(etcd), None), expected, "{config}");
+        assert_eq!(
+            rejection_code(&config, Some(etcd), None),
+            expected,
+            "{config}"
+        );
     }
-    assert_eq!(rejection_code(&snapshot(), None, None), Some("ERR_GET_ETCD"));
+    assert_eq!(
+        rejection_code(&snapshot(), None, None),
+        Some("ERR_GET_ETCD")
+    );
     assert_eq!(
         rejection_code(&snapshot(), Some(&healthy), Some("other")),
         Some("ERR_DUPLICATE_TASK")
@@ -114,7 +126,11 @@ fn nothing_is_restored_where_nobody_would_do_it() {
         (&hibernated, "ERR_ETCD_ASLEEP"),
     ] {
         assert_eq!(rejection_code(&restore, Some(etcd), None), Some(expected));
-        assert_eq!(rejection_code(&dry_run, Some(etcd), None), None, "a dry run only reads");
+        assert_eq!(
+            rejection_code(&dry_run, Some(etcd), None),
+            None,
+            "a dry run only reads"
+        );
     }
     let quorum = json!({ "recoverQuorum": {} });
     let expected = Some("ERR_ETCD_ASLEEP");
@@ -154,7 +170,10 @@ fn a_task_goes_through_its_states_and_never_back() {
         OpsTaskAction::Report(report) => report.state,
         other => panic!("{other:?}"),
     };
-    assert_eq!(reported(next_for(&task(&config(), None))), TaskState::Pending);
+    assert_eq!(
+        reported(next_for(&task(&config(), None))),
+        TaskState::Pending
+    );
     assert_eq!(
         reported(next_for(&task(&config(), Some("Pending")))),
         TaskState::InProgress
@@ -163,22 +182,39 @@ fn a_task_goes_through_its_states_and_never_back() {
         reported(next_for(&task(&json!({}), Some("Pending")))),
         TaskState::Rejected
     );
-    assert_eq!(next_for(&task(&config(), Some("InProgress"))), OpsTaskAction::Execute);
+    assert_eq!(
+        next_for(&task(&config(), Some("InProgress"))),
+        OpsTaskAction::Execute
+    );
     for state in ["Succeeded", "Failed", "Rejected"] {
         let mut finished = task(&config(), Some(state));
-        assert_eq!(next_for(&finished), OpsTaskAction::Wait(Duration::from_mins(30)), "{state}");
+        assert_eq!(
+            next_for(&finished),
+            OpsTaskAction::Wait(Duration::from_mins(30)),
+            "{state}"
+        );
         finished.spec.ttl_seconds_after_finished = 1_800;
         assert_eq!(next_for(&finished), OpsTaskAction::DeleteTask, "{state}");
         finished.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(noon()));
-        assert_eq!(next_for(&finished), OpsTaskAction::RemoveFinalizer, "{state}");
+        assert_eq!(
+            next_for(&finished),
+            OpsTaskAction::RemoveFinalizer,
+            "{state}"
+        );
     }
 }
 
 #[test]
 fn a_full_snapshot_tells_its_revision_by_its_name() {
-    assert_eq!(parse_full_revision("Full-00000000-00000042-1700000000.gz"), Ok(42));
-    assert_eq!(parse_full_revision("v2/Full-00000000-00000042-1700000000"), Ok(42));
+    assert_eq!(
+        parse_full_revision("Full-00000000-00000042-1700000000.gz"),
+        Ok(42)
+    );
+    assert_eq!(
+        parse_full_revision("v2/Full-00000000-00000042-1700000000"),
+        Ok(42)
+    );
     for wrong in ["", "Full", "Full-1", "Full-1-x-2", "Incr-1-2-3"] {
         assert!(parse_full_revision(wrong).is_err(), "{wrong}");
     }
@@ -192,7 +228,10 @@ fn a_check_says_what_can_be_had() {
         ..CommandDetails::default()
     };
     let report = report_verification(&JobState::Succeeded { at: noon(), done }).unwrap();
-    assert_eq!(report.message, "Backup verified, restorable up to revision 7");
+    assert_eq!(
+        report.message,
+        "Backup verified, restorable up to revision 7"
+    );
     assert_eq!(report.result.unwrap().revision, Some(7));
 }
 

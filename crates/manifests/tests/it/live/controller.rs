@@ -81,7 +81,11 @@ impl RestrictedController {
     }
 
     /// Waits until a condition is true.
-    async fn wait_until<F: Future<Output = bool>>(&self, what: &str, mut is_met: impl FnMut() -> F) {
+    async fn wait_until<F: Future<Output = bool>>(
+        &self,
+        what: &str,
+        mut is_met: impl FnMut() -> F,
+    ) {
         let deadline = Instant::now() + TIMEOUT;
         while !is_met().await {
             assert!(
@@ -95,7 +99,11 @@ impl RestrictedController {
 }
 
 /// Creates, changes and deletes an Etcd, and checks that no request was forbidden.
-async fn exercise_etcd_lifecycle(controller: &RestrictedController, admin: &Client, server: &ApiServer) {
+async fn exercise_etcd_lifecycle(
+    controller: &RestrictedController,
+    admin: &Client,
+    server: &ApiServer,
+) {
     create_etcd(server, "shoot").await;
     let etcds = Api::<Etcd>::namespaced(admin.clone(), "shoot");
     let sets = Api::<StatefulSet>::namespaced(admin.clone(), "shoot");

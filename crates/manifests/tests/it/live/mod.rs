@@ -1,5 +1,5 @@
 //! Rendered objects on real servers.
 
-mod probes;
 mod controller;
+mod probes;
 mod rbac;

@@ -15,7 +15,9 @@ use crate::support::{find_container, plain_etcd, pod_spec, settings};
 async fn is_passing(probe: &Probe, url: &str) -> bool {
     let seconds = probe.timeout_seconds.unwrap();
     let limit = Duration::from_secs(u64::try_from(seconds).unwrap());
-    timeout(limit, send_probe(probe, url)).await.unwrap_or(false)
+    timeout(limit, send_probe(probe, url))
+        .await
+        .unwrap_or(false)
 }
 
 async fn send_probe(probe: &Probe, url: &str) -> bool {

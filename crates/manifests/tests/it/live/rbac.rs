@@ -10,13 +10,13 @@ use kube::api::{
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, Resource};
 use kube::{Client, Error};
 use mainstay_crds::{Etcd, EtcdSpec};
-use mainstay_manifests::{Manifests, ManifestObject};
+use mainstay_manifests::{ManifestObject, Manifests};
 use mainstay_testkit::ApiServer;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::chart::{helm_binaries, render_chart};
-use crate::support::{render_jobs, render_etcd, store_spec};
+use crate::support::{render_etcd, render_jobs, store_spec};
 use mainstay_manifests::RenderInput;
 
 pub(super) const SERVICE_ACCOUNT: &str = "system:serviceaccount:garden:etcd-mainstay";
@@ -100,7 +100,10 @@ fn render_all_objects(etcd: &Etcd) -> Vec<ManifestObject> {
         }
     }
     let jobs = render_jobs(etcd, &RenderInput::from_etcd(etcd));
-    objects.extend(jobs.iter().map(|job| ManifestObject::from_typed(job).unwrap()));
+    objects.extend(
+        jobs.iter()
+            .map(|job| ManifestObject::from_typed(job).unwrap()),
+    );
     objects
 }
 
@@ -182,10 +185,15 @@ async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
     exercise_object_lifecycle(&controller, &etcd, "shoot").await;
     assert_limited_permissions(&controller, "shoot").await;
     // Secrets can be read by name.
-    let found = namespaced_api::<Secret>(&controller, "shoot").get_opt("named").await;
+    let found = namespaced_api::<Secret>(&controller, "shoot")
+        .get_opt("named")
+        .await;
     assert_eq!(found.unwrap(), None);
     // Logs can be read; 404, because there is no such pod.
-    let (pods, whole) = (namespaced_api::<Pod>(&controller, "shoot"), LogParams::default());
+    let (pods, whole) = (
+        namespaced_api::<Pod>(&controller, "shoot"),
+        LogParams::default(),
+    );
     let log = pods.logs("of-a-job", &whole).await.unwrap_err();
     assert!(
         matches!(&log, Error::Api(status) if status.code == 404),
@@ -237,14 +245,20 @@ async fn an_installation_for_one_namespace_works_there_and_nowhere_else() {
         Api::<Etcd>::all(controller.clone()).list(&list).await
     ));
     assert!(is_forbidden(
-        namespaced_api::<ConfigMap>(&controller, "other").list(&list).await
+        namespaced_api::<ConfigMap>(&controller, "other")
+            .list(&list)
+            .await
     ));
     assert!(is_forbidden(
-        namespaced_api::<Secret>(&controller, "other").get("named").await
+        namespaced_api::<Secret>(&controller, "other")
+            .get("named")
+            .await
     ));
     // In its own namespace it can access only its Lease.
     assert!(is_forbidden(
-        namespaced_api::<Secret>(&controller, "garden").get("named").await
+        namespaced_api::<Secret>(&controller, "garden")
+            .get("named")
+            .await
     ));
     assert!(is_forbidden(
         namespaced_api::<Lease>(&controller, "garden")

@@ -34,7 +34,11 @@ fn no_data() -> ObservedDataDir {
     }
 }
 
-fn local_member<'a>(name: &'a str, peer_urls: &'a [String], seen: &'a ObservedDataDir) -> LocalMember<'a> {
+fn local_member<'a>(
+    name: &'a str,
+    peer_urls: &'a [String],
+    seen: &'a ObservedDataDir,
+) -> LocalMember<'a> {
     LocalMember {
         name,
         peer_urls,
@@ -64,16 +68,27 @@ fn the_leader_is_believed_before_those_who_follow_and_those_who_are_lost() {
 #[test]
 fn a_member_without_data_is_known_by_its_name_or_by_where_it_was_added() {
     let (answer, seen) = (member_response(1, 1, Some(1)), no_data());
-    let mine = |name: &str, urls: &[String]| match answer.to_cluster_summary(local_member(name, urls, &seen)) {
+    let mine = |name: &str, urls: &[String]| match answer
+        .to_cluster_summary(local_member(name, urls, &seen))
+    {
         ClusterSummary::Found { mine, .. } => mine,
         ClusterSummary::Unreachable => unreachable!(),
     };
     assert_eq!(mine("m1", &[]), MemberRegistration::Started);
     assert_eq!(mine("m2", &[]), MemberRegistration::Added);
-    assert_eq!(mine("m3", &["https://host-3:2380/".into()]), MemberRegistration::Added);
-    assert_eq!(mine("m3", &["http://host-5:2380".into()]), MemberRegistration::Absent);
+    assert_eq!(
+        mine("m3", &["https://host-3:2380/".into()]),
+        MemberRegistration::Added
+    );
+    assert_eq!(
+        mine("m3", &["http://host-5:2380".into()]),
+        MemberRegistration::Absent
+    );
     // The URL of a member with a name belongs to that member.
-    assert_eq!(mine("m9", &["http://host-1:2380".into()]), MemberRegistration::Absent);
+    assert_eq!(
+        mine("m9", &["http://host-1:2380".into()]),
+        MemberRegistration::Absent
+    );
 }
 
 #[test]
@@ -84,7 +99,10 @@ fn a_member_with_data_is_known_by_its_identity_alone() {
     assert_eq!(answer.find_member(local_member("m1", &[], &seen)), None);
     seen.member_id = Some(MemberId(1));
     assert_eq!(
-        answer.find_member(local_member("other", &[], &seen)).unwrap().name,
+        answer
+            .find_member(local_member("other", &[], &seen))
+            .unwrap()
+            .name,
         "m1"
     );
 }

@@ -56,7 +56,11 @@ fn a_member_may_be_renamed_moved_encrypted_or_nameless() {
         ("", "http://10.0.0.7:2380"),
         ("default", "http://localhost:2380"),
     ] {
-        assert_eq!(describe_for_member_1(&facts(name, url)), None, "{name} at {url}");
+        assert_eq!(
+            describe_for_member_1(&facts(name, url)),
+            None,
+            "{name} at {url}"
+        );
     }
 }
 
@@ -85,7 +89,8 @@ fn a_link_that_leads_nowhere_is_not_missing_data() {
     symlink("/nowhere/wal", data_dir.join("member")).unwrap();
     let message = check_links(&data_dir).unwrap_err().to_string();
     assert!(
-        message.ends_with("new.etcd/member is a symbolic link to /nowhere/wal, which does not exist"),
+        message
+            .ends_with("new.etcd/member is a symbolic link to /nowhere/wal, which does not exist"),
         "{message}"
     );
 }

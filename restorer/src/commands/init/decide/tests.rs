@@ -34,7 +34,11 @@ fn clusters() -> Vec<ClusterSummary> {
     let mut all = vec![ClusterSummary::Unreachable];
     for id in [OWN_CLUSTER, OTHER_CLUSTER] {
         for has_leader in [true, false] {
-            for mine in [MemberRegistration::Absent, MemberRegistration::Added, MemberRegistration::Started] {
+            for mine in [
+                MemberRegistration::Absent,
+                MemberRegistration::Added,
+                MemberRegistration::Started,
+            ] {
                 all.push(found_cluster(id, has_leader, mine));
             }
         }
@@ -72,7 +76,15 @@ const BACKUPS: [BackupSummary; 6] = [
 ];
 
 /// Calls `check` for every combination of inputs, with its decision.
-fn for_each_combination(mut check: impl FnMut(&DataDirSummary, &ClusterSummary, ConfiguredCluster, &BackupSummary, InitDecision)) {
+fn for_each_combination(
+    mut check: impl FnMut(
+        &DataDirSummary,
+        &ClusterSummary,
+        ConfiguredCluster,
+        &BackupSummary,
+        InitDecision,
+    ),
+) {
     for state in DATA_STATES {
         let data = data(state);
         for cluster in clusters() {
@@ -138,9 +150,15 @@ fn data_is_restored_only_where_nobody_else_has_it() {
         if let InitDecision::RestoreRequired(cause) = decision {
             assert!(matches!(backup, BackupSummary::Present { .. }), "{cause:?}");
             let is_new = cause == RestoreCause::BackupExists;
-            assert!(configured.is_single_member || is_new, "{cause:?} {configured:?}");
+            assert!(
+                configured.is_single_member || is_new,
+                "{cause:?} {configured:?}"
+            );
             let is_behind = cause == RestoreCause::DataBehindBackup;
-            assert!(*cluster == ClusterSummary::Unreachable || is_behind, "{cause:?}");
+            assert!(
+                *cluster == ClusterSummary::Unreachable || is_behind,
+                "{cause:?}"
+            );
         }
     });
 }
@@ -179,14 +197,43 @@ fn a_removed_member_and_one_of_another_cluster_stay_out() {
         is_single_member: false,
         is_listed: true,
     };
-    let on = |cluster: &ClusterSummary| decide(&data(DataState::Sound), cluster, existing, &BACKUPS[0]);
+    let on =
+        |cluster: &ClusterSummary| decide(&data(DataState::Sound), cluster, existing, &BACKUPS[0]);
     let removed = InitDecision::Refuse(RefuseCause::Removed);
-    assert_eq!(on(&found_cluster(OWN_CLUSTER, true, MemberRegistration::Absent)), removed);
+    assert_eq!(
+        on(&found_cluster(
+            OWN_CLUSTER,
+            true,
+            MemberRegistration::Absent
+        )),
+        removed
+    );
     let other = InitDecision::Refuse(RefuseCause::OtherCluster);
-    assert_eq!(on(&found_cluster(OTHER_CLUSTER, true, MemberRegistration::Started)), other);
+    assert_eq!(
+        on(&found_cluster(
+            OTHER_CLUSTER,
+            true,
+            MemberRegistration::Started
+        )),
+        other
+    );
     // Without a leader the others may have a stale member list, or be the minority.
-    assert_eq!(on(&found_cluster(OWN_CLUSTER, false, MemberRegistration::Absent)), InitDecision::Start);
-    assert_eq!(on(&found_cluster(OTHER_CLUSTER, false, MemberRegistration::Absent)), InitDecision::Start);
+    assert_eq!(
+        on(&found_cluster(
+            OWN_CLUSTER,
+            false,
+            MemberRegistration::Absent
+        )),
+        InitDecision::Start
+    );
+    assert_eq!(
+        on(&found_cluster(
+            OTHER_CLUSTER,
+            false,
+            MemberRegistration::Absent
+        )),
+        InitDecision::Start
+    );
     let gone = data(DataState::Removed);
     assert_eq!(
         decide(&gone, &ClusterSummary::Unreachable, existing, &BACKUPS[0]),

@@ -59,7 +59,10 @@ fn a_member_that_joins_takes_the_list_of_the_running_cluster() {
     };
     let file = parse_yaml(&template().render_member_config("eu-a-2", &roster).unwrap());
     let text = |key: &str| file.get(key).and_then(Value::as_str).unwrap();
-    assert_eq!(text(INITIAL_CLUSTER_KEY), "eu-a-0=http://old:1,eu-a-2=http://told:2");
+    assert_eq!(
+        text(INITIAL_CLUSTER_KEY),
+        "eu-a-0=http://old:1,eu-a-2=http://told:2"
+    );
     assert_eq!(
         (text(PEER_URLS_KEY), text(CLUSTER_STATE_KEY)),
         ("http://told:2", "existing")
@@ -99,14 +102,19 @@ fn whether_a_member_is_alone_and_listed_follows_from_the_members_of_the_cluster(
 fn what_is_missing_is_named() {
     let template = template();
     let roster = InitialClusterConfig::FromTemplate(InitialClusterState::New);
-    let error = template.render_member_config("eu-a-9", &roster).unwrap_err();
+    let error = template
+        .render_member_config("eu-a-9", &roster)
+        .unwrap_err();
     assert!(
         error
             .to_string()
             .ends_with("advertise-client-urls has no entry for member eu-a-9"),
         "{error}"
     );
-    for (key, value) in [(CLUSTER_STATE_KEY, "maybe"), (INITIAL_CLUSTER_KEY, "nonsense")] {
+    for (key, value) in [
+        (CLUSTER_STATE_KEY, "maybe"),
+        (INITIAL_CLUSTER_KEY, "nonsense"),
+    ] {
         let mut broken = template.clone();
         broken.0.insert(key.into(), value.into());
         assert!(
@@ -119,7 +127,9 @@ fn what_is_missing_is_named() {
         );
     }
     let mut plain = template;
-    plain.0.insert(CLIENT_URLS_KEY.into(), "http://plain".into());
+    plain
+        .0
+        .insert(CLIENT_URLS_KEY.into(), "http://plain".into());
     let error = plain.other_client_urls("eu-a-0").unwrap_err();
     assert!(error.to_string().contains(CLIENT_URLS_KEY), "{error}");
 }

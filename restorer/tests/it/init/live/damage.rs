@@ -49,7 +49,9 @@ fn break_pages_with_keys(data_dir: &Path) {
 }
 
 fn truncate_database(data_dir: &Path) {
-    modify_file(&database_path(data_dir), |bytes| bytes.truncate(bytes.len() / 2));
+    modify_file(&database_path(data_dir), |bytes| {
+        bytes.truncate(bytes.len() / 2)
+    });
 }
 
 /// Flips a bit of a record in the middle of the WAL, which its checksum detects.
@@ -194,8 +196,16 @@ async fn a_note_about_other_data_is_no_reason_to_look_quickly() {
     etcd.stop();
     note.write(&stage.data_dir(0)).unwrap();
     let init_result = stage.run_init(0, &[]);
-    assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
-    assert_eq!(init_result.report().data.verified, Some(VerificationDepth::Full));
+    assert_eq!(
+        init_result.summary(),
+        (0, "start", ""),
+        "{}",
+        init_result.json
+    );
+    assert_eq!(
+        init_result.report().data.verified,
+        Some(VerificationDepth::Full)
+    );
     // An unreadable marker is ignored as well; a directory cannot even be removed.
     let file = stage.volume(0).join("new.etcd.clean-stop");
     for make in [
@@ -204,8 +214,16 @@ async fn a_note_about_other_data_is_no_reason_to_look_quickly() {
     ] {
         make(&file);
         let init_result = stage.run_init(0, &[]);
-        assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
-        assert_eq!(init_result.report().data.verified, Some(VerificationDepth::Full));
+        assert_eq!(
+            init_result.summary(),
+            (0, "start", ""),
+            "{}",
+            init_result.json
+        );
+        assert_eq!(
+            init_result.report().data.verified,
+            Some(VerificationDepth::Full)
+        );
     }
 }
 
@@ -216,10 +234,18 @@ async fn damaged_data_that_no_backup_can_replace_is_refused() {
     etcd.stop();
     truncate_database(&stage.data_dir(0));
     let before = stage.read_volume(0);
-    assert_eq!(stage.run_init(0, &[]).summary(), (42, "refuse", "dataCorrupt"));
+    assert_eq!(
+        stage.run_init(0, &[]).summary(),
+        (42, "refuse", "dataCorrupt")
+    );
     let empty = ["--store-container=none", "--store-prefix=none"];
     let init_result = stage.run_init(0, &empty);
-    assert_eq!(init_result.summary(), (42, "refuse", "dataCorrupt"), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (42, "refuse", "dataCorrupt"),
+        "{}",
+        init_result.json
+    );
     assert_eq!(init_result.report().data.state, DataState::Corrupt);
     assert_eq!(stage.read_volume(0), before);
 }

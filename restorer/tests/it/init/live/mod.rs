@@ -11,7 +11,7 @@ use mainstay_testkit::{EtcdRelease, each_version};
 use mainstay_verdict::{BackupSummary, ClusterSummary, DataState, VerificationDepth};
 use tokio::time::sleep;
 
-use super::testbed::{TIMEOUT, EtcdProcess, InitTestbed};
+use super::testbed::{EtcdProcess, InitTestbed, TIMEOUT};
 
 const ETCD_VERSION: EtcdRelease = EtcdRelease::V3_5New;
 /// The bucket of the fixtures.
@@ -108,7 +108,12 @@ async fn a_member_waits_until_it_is_added() {
             add_learner(&mut client, stage.peer_url(1)).await;
         })
         .await;
-    assert_eq!(init_result.summary(), (0, "join", ""), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (0, "join", ""),
+        "{}",
+        init_result.json
+    );
 }
 
 #[tokio::test]
@@ -120,7 +125,12 @@ async fn a_late_member_of_a_new_cluster_joins_the_others() {
     stage.write_templates("existing", &[0, 1, 2]);
     put_keys(&mut client, 5).await;
     let init_result = stage.run_init(2, &[]);
-    assert_eq!(init_result.summary(), (0, "join", ""), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (0, "join", ""),
+        "{}",
+        init_result.json
+    );
     let _late = stage.start_etcd(2);
     assert_eq!(count_keys(&mut stage.wait_for_client(2).await).await, 5);
 }
@@ -133,7 +143,12 @@ async fn a_member_whose_volume_is_gone_is_not_started_under_its_old_identity() {
     fs::remove_dir_all(stage.data_dir(2)).unwrap();
     // Reported at once: waiting does not help, and the controller must act.
     let init_result = stage.run_init_during(2, "10m", async {}).await;
-    assert_eq!(init_result.summary(), (41, "wait", "dataLost"), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (41, "wait", "dataLost"),
+        "{}",
+        init_result.json
+    );
     // The configuration alone would allow it to bootstrap a new cluster.
     stage.write_templates("new", &[0, 1, 2]);
     assert_eq!(stage.run_init(2, &[]).summary(), (41, "wait", "dataLost"));
@@ -168,7 +183,12 @@ async fn a_removed_member_is_refused() {
         .unwrap();
     client.member_remove(removed.id()).await.unwrap();
     let init_result = stage.run_init(2, &[]);
-    assert_eq!(init_result.summary(), (42, "refuse", "removed"), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (42, "refuse", "removed"),
+        "{}",
+        init_result.json
+    );
     assert_eq!(init_result.report().data.state, DataState::Sound);
 }
 
@@ -231,7 +251,12 @@ async fn the_only_member_is_restored_when_it_has_nothing_and_the_backup_has() {
         .status();
     assert!(restored.unwrap().success());
     let init_result = stage.run_init(0, &BUCKET_FLAGS);
-    assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (0, "start", ""),
+        "{}",
+        init_result.json
+    );
     let _etcd = stage.start_etcd(0);
     let status = stage.wait_for_client(0).await.status().await.unwrap();
     assert!(status.header().unwrap().revision() >= newest_revision);
@@ -275,7 +300,12 @@ async fn a_store_that_does_not_answer_is_not_empty_and_stops_nobody_with_data() 
     let (etcd, _) = start_one_member(&stage).await;
     etcd.stop();
     let init_result = stage.run_init(0, &store);
-    assert_eq!(init_result.summary(), (0, "start", ""), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (0, "start", ""),
+        "{}",
+        init_result.json
+    );
     assert_eq!(init_result.report().backup, BackupSummary::Unreachable);
 }
 
@@ -298,7 +328,12 @@ async fn a_dry_run_says_what_would_be_decided_and_changes_nothing() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     stage.write_templates("new", &[0]);
     let init_result = stage.run_init(0, &["--dry-run"]);
-    assert_eq!(init_result.summary(), (0, "bootstrap", ""), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (0, "bootstrap", ""),
+        "{}",
+        init_result.json
+    );
     assert_eq!(stage.read_config(0), None);
     assert!(!stage.volume(0).join("safe_guard").exists());
 }

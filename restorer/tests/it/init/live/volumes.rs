@@ -56,14 +56,22 @@ each_version! {
 async fn a_volume_of_another_namespace_and_one_in_use_are_refused() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     let (etcd, _) = start_one_member(&stage).await;
-    assert_eq!(stage.run_init(0, &[]).summary(), (42, "refuse", "dataInUse"));
+    assert_eq!(
+        stage.run_init(0, &[]).summary(),
+        (42, "refuse", "dataInUse")
+    );
     etcd.stop();
     let mark = stage.volume(0).join("safe_guard");
     assert_eq!(fs::read_to_string(&mark).unwrap(), "shoot");
     fs::write(&mark, "another").unwrap();
     let before = stage.read_volume(0);
     let init_result = stage.run_init(0, &[]);
-    assert_eq!(init_result.summary(), (42, "refuse", "wrongVolume"), "{}", init_result.json);
+    assert_eq!(
+        init_result.summary(),
+        (42, "refuse", "wrongVolume"),
+        "{}",
+        init_result.json
+    );
     assert_eq!(stage.read_volume(0), before);
 }
 

@@ -34,7 +34,11 @@ fn three_voters() -> ObservedCluster {
     }
 }
 
-fn update_voter(observed: &mut ObservedCluster, member: usize, change: impl FnOnce(&mut VoterStatus)) {
+fn update_voter(
+    observed: &mut ObservedCluster,
+    member: usize,
+    change: impl FnOnce(&mut VoterStatus),
+) {
     let MemberRole::Voter(Ok(vitals)) = &mut observed.members[member - 1].role else {
         panic!("{observed:?}")
     };
@@ -46,11 +50,21 @@ fn member_set(members: &[u64]) -> BTreeSet<MemberId> {
 }
 
 fn next_scheduled(observed: &ObservedCluster, defragmented: &[u64]) -> DefragmentStep {
-    next_step(observed, &member_set(defragmented), DefragmentTrigger::Schedule, &HALF)
+    next_step(
+        observed,
+        &member_set(defragmented),
+        DefragmentTrigger::Schedule,
+        &HALF,
+    )
 }
 
 fn next_over_threshold(observed: &ObservedCluster, defragmented: &[u64]) -> DefragmentStep {
-    next_step(observed, &member_set(defragmented), DefragmentTrigger::Threshold, &HALF)
+    next_step(
+        observed,
+        &member_set(defragmented),
+        DefragmentTrigger::Threshold,
+        &HALF,
+    )
 }
 
 fn defragment_step(member: u64) -> DefragmentStep {
@@ -84,7 +98,9 @@ fn followers_come_first_and_the_leader_hands_over_before_its_turn() {
 #[test]
 fn leadership_goes_to_the_follower_that_is_furthest() {
     let mut observed = three_voters();
-    update_voter(&mut observed, 1, |vitals| vitals.applied = RaftIndex(100_009));
+    update_voter(&mut observed, 1, |vitals| {
+        vitals.applied = RaftIndex(100_009)
+    });
     assert_eq!(next_scheduled(&observed, &[1, 3]), move_leader_step(1));
 }
 
@@ -140,9 +156,13 @@ fn nobody_has_a_turn_while_a_voter_is_not_well() {
 #[test]
 fn a_member_that_lags_is_waited_for() {
     let mut observed = three_voters();
-    update_voter(&mut observed, 1, |vitals| vitals.applied = RaftIndex(90_003));
+    update_voter(&mut observed, 1, |vitals| {
+        vitals.applied = RaftIndex(90_003)
+    });
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(1));
-    update_voter(&mut observed, 1, |vitals| vitals.applied = RaftIndex(90_002));
+    update_voter(&mut observed, 1, |vitals| {
+        vitals.applied = RaftIndex(90_002)
+    });
     let (member, entries) = (MemberId(1), 10_001);
     assert_eq!(
         next_scheduled(&observed, &[]),
@@ -154,12 +174,18 @@ fn a_member_that_lags_is_waited_for() {
 fn without_an_agreed_leader_nothing_is_done() {
     let mut observed = three_voters();
     update_voter(&mut observed, 3, |vitals| vitals.leader = MemberId(3));
-    assert_eq!(next_scheduled(&observed, &[]), DefragmentStep::Refuse(DefragmentRefusal::NoAgreedLeader));
+    assert_eq!(
+        next_scheduled(&observed, &[]),
+        DefragmentStep::Refuse(DefragmentRefusal::NoAgreedLeader)
+    );
     let mut observed = three_voters();
     for id in 1..=3 {
         update_voter(&mut observed, id, |vitals| vitals.leader = MemberId(9));
     }
-    assert_eq!(next_scheduled(&observed, &[]), DefragmentStep::Refuse(DefragmentRefusal::NoAgreedLeader));
+    assert_eq!(
+        next_scheduled(&observed, &[]),
+        DefragmentStep::Refuse(DefragmentRefusal::NoAgreedLeader)
+    );
 }
 
 #[test]
@@ -169,7 +195,10 @@ fn a_learner_is_left_alone_and_bothers_nobody() {
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(1));
     assert_eq!(next_scheduled(&observed, &[1, 2, 3]), DefragmentStep::Done);
     observed.members.truncate(1);
-    assert_eq!(next_scheduled(&observed, &[]), DefragmentStep::Refuse(DefragmentRefusal::NoVoters));
+    assert_eq!(
+        next_scheduled(&observed, &[]),
+        DefragmentStep::Refuse(DefragmentRefusal::NoVoters)
+    );
 }
 
 #[test]
@@ -177,6 +206,9 @@ fn a_single_member_is_defragmented_on_schedule_only() {
     let mut observed = three_voters();
     observed.members = vec![observed.members[1].clone(), member(7, MemberRole::Learner)];
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(2));
-    assert_eq!(next_over_threshold(&observed, &[]), DefragmentStep::Refuse(DefragmentRefusal::SingleMember));
+    assert_eq!(
+        next_over_threshold(&observed, &[]),
+        DefragmentStep::Refuse(DefragmentRefusal::SingleMember)
+    );
     assert_eq!(next_scheduled(&observed, &[2]), DefragmentStep::Done);
 }

@@ -22,7 +22,7 @@ use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
 use tokio::net::UdpSocket;
 
-pub use message::{DnsAnswer, RecordData, RecordType, Question};
+pub use message::{DnsAnswer, Question, RecordData, RecordType};
 pub use zone::Zone;
 
 use crate::cluster::addresses::NODE;
@@ -73,7 +73,10 @@ pub(super) async fn serve(client: Client) -> Result<Infallible, DnsError> {
     }
 }
 
-async fn answer_queries(socket: &UdpSocket, zone: impl Fn() -> Zone) -> Result<Infallible, DnsError> {
+async fn answer_queries(
+    socket: &UdpSocket,
+    zone: impl Fn() -> Zone,
+) -> Result<Infallible, DnsError> {
     let mut buffer = vec![0; MAX_QUERY_BYTES];
     loop {
         let (length, from) = socket

@@ -207,12 +207,18 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_ready_is_not_known() {
-        assert_eq!(lookup_addresses(&format!("main-2.{PEER}")), DnsAnswer::NxDomain);
+        assert_eq!(
+            lookup_addresses(&format!("main-2.{PEER}")),
+            DnsAnswer::NxDomain
+        );
     }
 
     #[test]
     fn a_service_nobody_is_behind_exists_without_addresses() {
-        assert_eq!(lookup_addresses("empty.shoot.svc.cluster.local"), address_records(&[]));
+        assert_eq!(
+            lookup_addresses("empty.shoot.svc.cluster.local"),
+            address_records(&[])
+        );
         assert_eq!(
             lookup_addresses("none.shoot.svc.cluster.local"),
             DnsAnswer::NxDomain

@@ -12,8 +12,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::plan::{PROVISIONED_BY, Medium, PROVISIONER, VolumeStep, is_orphaned, is_unused_directory, volume_name};
 use super::mounts;
+use super::plan::{
+    Medium, PROVISIONED_BY, PROVISIONER, VolumeStep, is_orphaned, is_unused_directory, volume_name,
+};
 use super::quantity::parse_bytes;
 use crate::cluster::home::ClusterHome;
 use crate::cluster::run::{RunError, run};
@@ -66,7 +68,11 @@ pub enum VolumeStepError {
 }
 
 /// Executes a step. Idempotent.
-pub(super) async fn apply_step(client: &Client, home: &ClusterHome, step: &VolumeStep) -> Result<(), VolumeStepError> {
+pub(super) async fn apply_step(
+    client: &Client,
+    home: &ClusterHome,
+    step: &VolumeStep,
+) -> Result<(), VolumeStepError> {
     let directory = |volume: &str| home.volumes_dir().join(volume);
     let volumes = Api::<PersistentVolume>::all(client.clone());
     match step {
@@ -140,7 +146,11 @@ async fn delete_volume(client: &Client, name: &str) -> Result<(), VolumeStepErro
 
 /// Deletes the data of a deleted `PersistentVolume`. The processes of a force-deleted pod may still run although its
 /// object is gone, so mounts of running processes are checked.
-async fn delete_bytes(client: &Client, home: &ClusterHome, name: &str) -> Result<(), VolumeStepError> {
+async fn delete_bytes(
+    client: &Client,
+    home: &ClusterHome,
+    name: &str,
+) -> Result<(), VolumeStepError> {
     let volumes = Api::<PersistentVolume>::all(client.clone());
     let found = volumes.get_opt(name).await.map_err(list_error(name))?;
     let found: Vec<PersistentVolume> = found.into_iter().collect();
@@ -155,7 +165,10 @@ async fn delete_bytes(client: &Client, home: &ClusterHome, name: &str) -> Result
 }
 
 /// All PVCs, read from the API server.
-async fn list_pvcs(client: &Client, volume: &str) -> Result<Vec<PersistentVolumeClaim>, VolumeStepError> {
+async fn list_pvcs(
+    client: &Client,
+    volume: &str,
+) -> Result<Vec<PersistentVolumeClaim>, VolumeStepError> {
     let all = Api::<PersistentVolumeClaim>::all(client.clone());
     let all = all.list(&ListParams::default()).await;
     Ok(all.map_err(list_error(volume))?.items)

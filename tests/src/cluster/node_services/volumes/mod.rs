@@ -12,8 +12,8 @@
 //! disk is a plain directory. A volume in memory has exactly the requested size: it can become full and be expanded.
 
 mod apply;
-mod plan;
 mod mounts;
+mod plan;
 mod quantity;
 
 use std::convert::Infallible;
@@ -43,7 +43,10 @@ pub enum ProvisionError {
 }
 
 /// Provisions volumes until a failure.
-pub(super) async fn run_provisioner(client: Client, home: ClusterHome) -> Result<Infallible, ProvisionError> {
+pub(super) async fn run_provisioner(
+    client: Client,
+    home: ClusterHome,
+) -> Result<Infallible, ProvisionError> {
     let (claims, claim_writer) = reflector::store::<PersistentVolumeClaim>();
     let (volumes, volume_writer) = reflector::store::<PersistentVolume>();
     let config = watcher::Config::default;

@@ -110,7 +110,9 @@ pub fn plan_steps(
         .filter(|volume| is_provisioned_here(volume))
         .filter_map(|volume| Some((volume.metadata.name.as_deref()?, volume.as_ref())))
         .collect();
-    let served = claims.iter().filter_map(|claim| plan_for_pvc(claim, &volumes));
+    let served = claims
+        .iter()
+        .filter_map(|claim| plan_for_pvc(claim, &volumes));
     let removed = volumes.values();
     let removed = removed.filter(|volume| is_orphaned(volume, claims.iter().map(Arc::as_ref)));
     let removed = removed.filter_map(|volume| {

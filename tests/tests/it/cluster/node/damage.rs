@@ -8,7 +8,9 @@ use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 
 use super::super::availability::AbsenceWatch;
-use super::super::harness::{assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace};
+use super::super::harness::{
+    assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace,
+};
 
 const PAGE: u64 = 4096;
 
@@ -48,7 +50,10 @@ async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_mea
         let data = stage.member_data_dir(&etcd, bad).await;
 
         let away = AbsenceWatch::start(stage, &etcd).await;
-        let mut timeline = Timeline::start("one database of three", "the pages of the database are overwritten");
+        let mut timeline = Timeline::start(
+            "one database of three",
+            "the pages of the database are overwritten",
+        );
         damage_database(&data);
         etcd.kill_pod(bad).await.unwrap();
         let is_another = |member: &_| *member != *bad;
@@ -73,7 +78,10 @@ async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
         let load = start_backed_up_load(&etcd).await;
         let data = stage.member_data_dir(&etcd, &members[0]).await;
 
-        let mut timeline = Timeline::start("the only log", "a record in the middle of the WAL is overwritten");
+        let mut timeline = Timeline::start(
+            "the only log",
+            "a record in the middle of the WAL is overwritten",
+        );
         damage_log(&data);
         etcd.kill_pod(&members[0]).await.unwrap();
         let is_new = |member: &_| !members.contains(member);

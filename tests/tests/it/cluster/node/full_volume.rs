@@ -10,8 +10,8 @@ use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
-use super::super::interruptions::kill_controllers;
 use super::super::harness::{assert_no_write_lost, with_local_namespace};
+use super::super::interruptions::kill_controllers;
 
 /// Waits until the Etcd reports that not all members are ready.
 async fn wait_until_not_ready(etcd: &ManagedEtcd) {
@@ -38,7 +38,9 @@ async fn controllers_that_are_killed_still_mend_a_full_volume() {
         let mut timeline = Timeline::start("one full volume of three", "the volume is full");
         while filler.write_all(&noise).is_ok() {}
         wait_until_not_ready(&etcd).await;
-        timeline.record_event("the Etcd reports that a member is not ready; a larger volume is requested");
+        timeline.record_event(
+            "the Etcd reports that a member is not ready; a larger volume is requested",
+        );
         load.wait_for_writes(100).await.unwrap();
         etcd.patch_spec(json!({"storageCapacity": "1Gi"}))
             .await

@@ -8,8 +8,8 @@ use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use serde_json::json;
 
-use super::super::interruptions::kill_controllers;
 use super::super::harness::{assert_no_write_lost, with_local_namespace};
+use super::super::interruptions::kill_controllers;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_next() {
@@ -32,8 +32,15 @@ async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_ne
         let load = etcd.start_load().await.unwrap();
         load.wait_for_writes(50).await.unwrap();
 
-        let mut timeline = Timeline::start("the leader is cut off", "all packets to other members are dropped");
-        let cut = stage.local_node().cut_network(&[leader.address], &rest).await.unwrap();
+        let mut timeline = Timeline::start(
+            "the leader is cut off",
+            "all packets to other members are dropped",
+        );
+        let cut = stage
+            .local_node()
+            .cut_network(&[leader.address], &rest)
+            .await
+            .unwrap();
         let new = async || members[0].leader_id().await.filter(|&new| new != old);
         eventually("another leader", new).await.unwrap();
         timeline.record_event("another member is the leader");
@@ -47,7 +54,9 @@ async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_ne
             let leads = members[0].leader_id().await?;
             (leader.leader_id().await? == leads).then_some(())
         };
-        eventually("the old leader to follow the new one", follows).await.unwrap();
+        eventually("the old leader to follow the new one", follows)
+            .await
+            .unwrap();
         timeline.save(&timeline::timelines_dir().unwrap()).unwrap();
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();

@@ -9,8 +9,8 @@ use mainstay_tests::cluster::{ClusterComponent, eventually};
 use serde_json::json;
 
 use super::super::bucket::BackupBucket;
-use super::super::interruptions::{controller_uids, wait_for_pods};
 use super::super::harness::{LONGEST_GAP_LABEL, assert_no_write_lost, with_local_namespace};
+use super::super::interruptions::{controller_uids, wait_for_pods};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_stops_no_write() {
@@ -32,7 +32,8 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
         assert_ne!(killed.count(), 0, "no controller was killed");
         node.stop(ClusterComponent::ApiServer).await.unwrap();
         assert!(etcd.get().await.is_err());
-        let stored = async || first[0].sidecar_status().await?["lastDelta"]["lastRevision"].as_i64();
+        let stored =
+            async || first[0].sidecar_status().await?["lastDelta"]["lastRevision"].as_i64();
         let then = eventually("a delta snapshot", stored).await.unwrap();
         load.wait_for_writes(100).await.unwrap();
         let later = async || stored().await.filter(|now| *now > then);

@@ -4,8 +4,12 @@ use std::slice;
 
 use mainstay_tests::cluster::member::read_key_space;
 
-use super::super::interruptions::{JobWatch, RESTORE_JOB_PREFIX, kill_controllers, wait_until_replaced};
-use super::super::harness::{assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace};
+use super::super::harness::{
+    assert_no_write_lost, assert_resumed, start_backed_up_load, with_local_namespace,
+};
+use super::super::interruptions::{
+    JobWatch, RESTORE_JOB_PREFIX, kill_controllers, wait_until_replaced,
+};
 use super::damage::{damage_database, damage_log};
 use super::upload::{KillPoint, kill_while_uploading};
 
@@ -42,7 +46,8 @@ async fn controllers_that_are_killed_still_restore_a_member_whose_log_is_damaged
         let load = start_backed_up_load(&etcd).await;
         damage_log(&stage.member_data_dir(&etcd, &members[0]).await);
         etcd.kill_pod(&members[0]).await.unwrap();
-        jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX).await;
+        jobs.kill_controllers_on_job(stage, RESTORE_JOB_PREFIX)
+            .await;
         let is_new = |member: &_| !members.contains(member);
         assert_resumed(&etcd, load, (1, is_new)).await;
     })

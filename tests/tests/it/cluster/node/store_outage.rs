@@ -6,8 +6,10 @@ use mainstay_tests::cluster::member::read_key_space;
 use mainstay_tests::cluster::timeline::{self, Timeline};
 use mainstay_tests::cluster::{ClusterComponent, eventually};
 
+use super::super::harness::{
+    TestNamespace, assert_no_write_lost, assert_recovered, with_local_namespace, write_and_back_up,
+};
 use super::super::interruptions::replace_controllers;
-use super::super::harness::{TestNamespace, assert_no_write_lost, assert_recovered, with_local_namespace, write_and_back_up};
 
 /// The kind of outage.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,10 @@ use mainstay_tests::cluster::eventually;
 use rand::Rng as _;
 use serde_json::json;
 
+use super::super::harness::{
+    TestNamespace, assert_recovered, with_local_namespace, write_and_back_up,
+};
 use super::super::interruptions::kill_controllers;
-use super::super::harness::{TestNamespace, assert_recovered, with_local_namespace, write_and_back_up};
 
 /// When a sidecar is killed.
 pub(super) struct KillPoint {
@@ -36,7 +38,11 @@ pub(super) async fn kill_while_uploading(stage: &TestNamespace, moments: &[KillP
         // Deltas are stored first, so that the bytes that pass are those of the full snapshot.
         write_and_back_up(&etcd, &members).await;
         let of = members[0].address;
-        let stall = stage.local_node().stall_uploads(of, moment.after_bytes).await.unwrap();
+        let stall = stage
+            .local_node()
+            .stall_uploads(of, moment.after_bytes)
+            .await
+            .unwrap();
         let task = json!({"onDemandSnapshot": {"type": "full"}});
         let mut asked = pin!(etcd.run_ops_task(moment.name, task));
         let hangs = async || {

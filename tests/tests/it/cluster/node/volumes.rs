@@ -6,13 +6,13 @@ use std::io;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
-use mainstay_tests::cluster::node_services::volumes::MEMORY_CLASS;
 use mainstay_tests::cluster::eventually;
+use mainstay_tests::cluster::node_services::volumes::MEMORY_CLASS;
 use rustix::fs::statvfs;
 use serde_json::json;
 
-use super::super::plain_etcd::{self, NAME, SELECTOR};
 use super::super::harness::{TestNamespace, with_local_namespace};
+use super::super::plain_etcd::{self, NAME, SELECTOR};
 
 const MIB: u64 = 1024 * 1024;
 

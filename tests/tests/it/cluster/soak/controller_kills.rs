@@ -8,10 +8,14 @@ use mainstay_tests::cluster::eventually;
 use mainstay_tests::cluster::member::read_key_space;
 use serde_json::json;
 
-use super::super::controller_kills::restore_single_member;
-use super::super::interruptions::{JobWatch, RESTORE_JOB_PREFIX, kill_controllers, wait_for_pods, wait_until_replaced};
 use super::super::availability::AbsenceWatch;
-use super::super::harness::{assert_no_write_lost, assert_recovered, with_namespace, write_and_back_up};
+use super::super::controller_kills::restore_single_member;
+use super::super::harness::{
+    assert_no_write_lost, assert_recovered, with_namespace, write_and_back_up,
+};
+use super::super::interruptions::{
+    JobWatch, RESTORE_JOB_PREFIX, kill_controllers, wait_for_pods, wait_until_replaced,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_are_killed_again_and_again_still_make_three_members_of_one() {

@@ -29,7 +29,8 @@ async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approve
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         let load = start_backed_up_load(&etcd).await;
-        let mut timeline = Timeline::start("three volumes of three", "all pods and volumes are deleted");
+        let mut timeline =
+            Timeline::start("three volumes of three", "all pods and volumes are deleted");
         for member in &members {
             etcd.delete_volume(member).await.unwrap();
         }
@@ -52,7 +53,10 @@ async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_t
         let members = etcd.wait_for_members(3).await.unwrap();
         etcd.wait_until_settled().await.unwrap();
         let load = start_backed_up_load(&etcd).await;
-        let mut timeline = Timeline::start("two volumes of three", "two pods and their volumes are deleted");
+        let mut timeline = Timeline::start(
+            "two volumes of three",
+            "two pods and their volumes are deleted",
+        );
         for member in &members[1..] {
             etcd.delete_volume(member).await.unwrap();
         }

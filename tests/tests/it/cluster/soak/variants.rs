@@ -1,13 +1,16 @@
 //! Variants of other tests.
 
 use super::super::encryption::check_all_combinations;
+use super::super::harness::with_namespace;
 use super::super::lifecycle::{KillSchedule, hibernate_and_wake};
 use super::super::recoveries::undo_delete;
-use super::super::harness::with_namespace;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_serve_and_are_backed_up_whichever_of_their_connections_are_encrypted() {
-    with_namespace("tls3", async |stage| check_all_combinations(stage, 3, 2).await).await;
+    with_namespace("tls3", async |stage| {
+        check_all_combinations(stage, 3, 2).await
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,13 +41,22 @@ pub(super) async fn check_everything(
     );
 }
 
-async fn restore_and_start(stage: &SidecarHarness, revision: Revision, directory: &TempDir) -> EtcdServer {
+async fn restore_and_start(
+    stage: &SidecarHarness,
+    revision: Revision,
+    directory: &TempDir,
+) -> EtcdServer {
     let data_dir = directory.path().join("data");
     stage.backup().restore_at(&data_dir, revision);
     start_etcd_on(stage.cluster.members[0].version(), &data_dir).await
 }
 
-async fn assert_acks_restored(stage: &SidecarHarness, acks: &AckedWrites, reached: Revision, context: &str) {
+async fn assert_acks_restored(
+    stage: &SidecarHarness,
+    acks: &AckedWrites,
+    reached: Revision,
+    context: &str,
+) {
     let directory = TempDir::new().unwrap();
     let etcd = restore_and_start(stage, reached, &directory).await;
     acks.assert_present(&etcd.all_keys().await, reached, context);

@@ -142,7 +142,9 @@ async fn defragment(cluster: &EtcdCluster, member: usize) {
 async fn request_full_snapshot(stage: &SidecarHarness) {
     for sidecar in &stage.sidecars {
         if sidecar.is_leader().await {
-            timeout(FAULT_TIMEOUT, sidecar.request("/snapshot/full")).await.ok();
+            timeout(FAULT_TIMEOUT, sidecar.request("/snapshot/full"))
+                .await
+                .ok();
         }
     }
 }

@@ -12,8 +12,8 @@
 //! `make test` injects each kind of fault once. `soak` runs for `MAINSTAY_CHAIN_MINUTES` (default 2); `MAINSTAY_CHAIN_SEED`
 //! repeats a run as far as timing allows.
 
-mod faults;
 mod checks;
+mod faults;
 mod samples;
 
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use rand::{Rng, SeedableRng};
 use tokio::time::sleep;
 
 use super::harness::SHORT_RETRY_TIMEOUT;
-use super::{SidecarStore, SidecarHarness, WriterPool};
+use super::{SidecarHarness, SidecarStore, WriterPool};
 use crate::servers::SeaweedFs;
 use faults::ChaosFault;
 use samples::HashSamples;
@@ -41,14 +41,23 @@ type FaultRound = (ChaosFault, Option<ChaosFault>);
 /// Every kind of fault once, alone and in pairs.
 const FAULT_ROUNDS: [FaultRound; 7] = [
     (ChaosFault::MemberKilled(0), None),
-    (ChaosFault::SidecarKilled(1), Some(ChaosFault::Compaction(500))),
+    (
+        ChaosFault::SidecarKilled(1),
+        Some(ChaosFault::Compaction(500)),
+    ),
     (
         ChaosFault::LeaderMoved,
         Some(ChaosFault::Store(ProxyMode::RespondWith(503))),
     ),
     (ChaosFault::MemberIsolated(2), None),
-    (ChaosFault::MemberPaused(1), Some(ChaosFault::Store(ProxyMode::Closed))),
-    (ChaosFault::SidecarStopped(2), Some(ChaosFault::FullRequested)),
+    (
+        ChaosFault::MemberPaused(1),
+        Some(ChaosFault::Store(ProxyMode::Closed)),
+    ),
+    (
+        ChaosFault::SidecarStopped(2),
+        Some(ChaosFault::FullRequested),
+    ),
     (
         ChaosFault::Defragmentation(0),
         Some(ChaosFault::Store(ProxyMode::Unresponsive)),
@@ -83,7 +92,9 @@ mod soak {
         let mut random = StdRng::seed_from_u64(seed);
         std::iter::repeat_with(move || {
             let first = ChaosFault::pick_random(&mut random);
-            let second = random.random_bool(0.4).then(|| ChaosFault::pick_random(&mut random));
+            let second = random
+                .random_bool(0.4)
+                .then(|| ChaosFault::pick_random(&mut random));
             (first, second.filter(|second| !first.conflicts_with(second)))
         })
     }
@@ -96,7 +107,8 @@ async fn run_fault_rounds(seed: u64, rounds: impl Iterator<Item = FaultRound>, r
     let cluster = EtcdCluster::start_with_proxies(version, 3, &options);
     let (weed, cluster) = tokio::join!(SeaweedFs::start(), cluster);
     let gate = FaultProxy::start(&weed.endpoint);
-    let mut stage = SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &CHAOS_FLAGS).await;
+    let mut stage =
+        SidecarHarness::start_on(cluster, SidecarStore::s3(&weed, gate.url()), &CHAOS_FLAGS).await;
     stage.wait_until_settled().await;
     let writer = WriterPool::start(&stage.client_urls(), CLIENT_COUNT, WRITE_INTERVAL, seed);
     stage.wait_until_stored().await;
@@ -122,7 +134,12 @@ async fn run_fault_rounds(seed: u64, rounds: impl Iterator<Item = FaultRound>, r
 }
 
 /// Injects one or two faults, then repairs the cluster.
-async fn inject_and_heal(stage: &mut SidecarHarness, gate: &FaultProxy, round: FaultRound, random: &mut StdRng) {
+async fn inject_and_heal(
+    stage: &mut SidecarHarness,
+    gate: &FaultProxy,
+    round: FaultRound,
+    random: &mut StdRng,
+) {
     let (first, second) = round;
     first.inject(stage, gate).await;
     if let Some(second) = &second {

@@ -35,7 +35,8 @@ impl HashSamples {
                 },
             })
         };
-        self.0.extend(timeout(SAMPLE_TIMEOUT, asked).await.ok().flatten());
+        self.0
+            .extend(timeout(SAMPLE_TIMEOUT, asked).await.ok().flatten());
     }
 
     pub(super) fn len(&self) -> usize {
@@ -43,7 +44,11 @@ impl HashSamples {
     }
 
     /// At most `most` samples inside the ranges, evenly distributed over time.
-    pub(super) fn select_within(&self, ranges: &[(Revision, Revision)], most: usize) -> Vec<HashSample> {
+    pub(super) fn select_within(
+        &self,
+        ranges: &[(Revision, Revision)],
+        most: usize,
+    ) -> Vec<HashSample> {
         let is_inside = |sample: &&HashSample| {
             let mut ranges = ranges.iter();
             ranges.any(|(from, to)| (*from..=*to).contains(&sample.revision))

@@ -15,7 +15,10 @@ fn decode_question() -> Question {
 #[test]
 fn a_question_is_read_whatever_stands_behind_it() {
     let question = decode_question();
-    assert_eq!((question.id, question.record_type), (0x1234, RecordType::Address));
+    assert_eq!(
+        (question.id, question.record_type),
+        (0x1234, RecordType::Address)
+    );
     assert_eq!(question.name, "etcd-0.main.svc");
 }
 
@@ -73,5 +76,8 @@ fn what_does_not_fit_is_left_off_and_said_to_be() {
     assert!(reply.len() <= MAX_REPLY_BYTES);
     assert_eq!(reply[2] & 0x02, 0x02);
     let count = usize::from(reply[7]);
-    assert_eq!(reply.len(), HEADER_BYTES + decode_question().raw.len() + count * 16);
+    assert_eq!(
+        reply.len(),
+        HEADER_BYTES + decode_question().raw.len() + count * 16
+    );
 }

@@ -39,7 +39,10 @@ fn volume(differs: Value) -> Arc<PersistentVolume> {
 }
 
 /// The steps if no volume directory exists.
-fn plan(claims: &[Arc<PersistentVolumeClaim>], volumes: &[Arc<PersistentVolume>]) -> Vec<VolumeStep> {
+fn plan(
+    claims: &[Arc<PersistentVolumeClaim>],
+    volumes: &[Arc<PersistentVolume>],
+) -> Vec<VolumeStep> {
     plan_steps(claims, volumes, &BTreeSet::new())
 }
 
@@ -156,7 +159,10 @@ fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
         "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "status": {"phase": "Released"},
     });
     let found = plan_steps(&[], &[volume(deleting)], &directories);
-    assert!(found.is_empty(), "the PersistentVolume still exists: {found:?}");
+    assert!(
+        found.is_empty(),
+        "the PersistentVolume still exists: {found:?}"
+    );
     let found = plan_steps(&[], &[], &directories);
     assert!(
         matches!(&found[..], [VolumeStep::DeleteBytes { volume }] if volume == "pvc-1234"),
@@ -168,5 +174,8 @@ fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
 fn a_directory_is_not_cleared_before_its_pvc_has_got_the_volume() {
     let directories = BTreeSet::from(["pvc-1234".to_owned()]);
     let found = plan_steps(&[pvc(json!({}))], &[], &directories);
-    assert!(matches!(&found[..], [VolumeStep::CreateVolume { .. }]), "{found:?}");
+    assert!(
+        matches!(&found[..], [VolumeStep::CreateVolume { .. }]),
+        "{found:?}"
+    );
 }
