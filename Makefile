@@ -112,9 +112,9 @@ cluster-down: ## end it; nothing is left behind
 	@$(PROGRAMS)
 	@$(CLUSTER_PROGRAM) down
 
-recovery-times: ## write the times of docs/recovery.md anew, from what the last `make e2e` has seen
+recovery-times: ## write the times of docs/reference/recovery.md anew, from what the last `make e2e` has seen
 	@$(PROGRAMS)
-	@$(CLUSTER_PROGRAM) report docs/recovery.md
+	@$(CLUSTER_PROGRAM) report docs/reference/recovery.md
 
 .PHONY: fuzz-targets fuzz bench bench-sidecar bench-controller demo demo-local
 fuzz-targets: ## build the fuzz targets, in a directory of their own
@@ -127,7 +127,7 @@ bench: ## measure restore, compact, verify and the sidecar against a real etcd
 	@$(MAKE) --no-print-directory setup
 	$(MEASURED)
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
-	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)
+	  --date "$$(date -u +%F)" --write docs/internals/benchmarks.md $(BENCH_FLAGS)
 	@$(MAKE) --no-print-directory bench-sidecar
 	@$(MAKE) --no-print-directory bench-controller
 
@@ -136,13 +136,13 @@ bench-sidecar: ## measure the sidecar alone
 	$(MEASURED)
 	$(ENV) MAINSTAY_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/mainstay-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
-	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
+	  --date "$$(date -u +%F)" --write docs/internals/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
 
 bench-controller: ## measure the controller alone
 	@$(MAKE) --no-print-directory setup
 	$(MEASURED)
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" controller \
-	  --date "$$(date -u +%F)" --write docs/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
+	  --date "$$(date -u +%F)" --write docs/internals/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
 
 demo: ## a cluster, the controller, an etcd, a disaster: told with the real programs (needs root; KEEP=1 keeps it)
 	@tests/env/setup.sh demo
@@ -156,7 +156,7 @@ demo-local: ## three etcd servers, sidecars, a lost quorum, a restore; without K
 	  "$${CARGO_TARGET_DIR:-target}/debug/demo-local"
 
 .PHONY: manual
-manual: ## write the manual pages of docs/man anew
+manual: ## write the manual pages of docs/reference/man anew
 	MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/manual_pages?_(is|are)_up_to_date/)'
 
 .PHONY: deny clean-cache

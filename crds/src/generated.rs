@@ -27,7 +27,7 @@ pub fn files() -> Vec<File> {
         })
         .collect();
     files.push(File {
-        path: "docs/api.md".into(),
+        path: "docs/reference/api.md".into(),
         text: reference::markdown(&definitions),
     });
     files

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! types (etcd, copy, ops) ─┬─► controller: read, decide, report
-//!                          └─► definition ─► crds/yaml, docs/api.md        (bin crdgen)
+//!                          └─► definition ─► crds/yaml, docs/reference/api.md        (bin crdgen)
 //! rules ───────────────────────▲
 //! ```
 //!

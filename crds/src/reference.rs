@@ -1,4 +1,4 @@
-//! `docs/api.md`: the schemas as a person reads them.
+//! `docs/reference/api.md`: the schemas as a person reads them.
 
 use std::fmt::Write as _;
 

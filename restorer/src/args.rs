@@ -28,7 +28,7 @@ pub enum Format {
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 100,
-    after_help = "Exit codes tell what happened, see docs/exit-codes.md: 0 done, 2 wrong command line, \
+    after_help = "Exit codes tell what happened, see docs/reference/exit-codes.md: 0 done, 2 wrong command line, \
                   10-14 the data directory, 20-23 the backup, 30 the disk, 40-42 etcd must not start yet."
 )]
 pub struct Args {

@@ -1,6 +1,6 @@
 //! What a verb has to say when it did not go well: a verdict, a reason, and what to do next.
 //!
-//! The exit codes are an interface: `docs/exit-codes.md` lists them and a test compares.
+//! The exit codes are an interface: `docs/reference/exit-codes.md` lists them and a test compares.
 
 use std::error::Error;
 use std::fmt;
@@ -277,10 +277,13 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_verdict_with_its_code() {
-        let page = include_str!("../../docs/exit-codes.md");
+        let page = include_str!("../../docs/reference/exit-codes.md");
         for verdict in Verdict::ALL {
             let row = format!("| `{}` | {} |", verdict.name(), verdict.code());
-            assert!(page.contains(&row), "docs/exit-codes.md has no row {row}");
+            assert!(
+                page.contains(&row),
+                "docs/reference/exit-codes.md has no row {row}"
+            );
         }
     }
 }

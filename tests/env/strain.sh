@@ -5,10 +5,10 @@
 #
 # The commit at HEAD is cloned and built below the cache, so that work in the checkout can go on. Results are kept there,
 # one file a run: a strain that was interrupted continues with the missing runs. A run that fails stays failed;
-# nothing is run again. The end writes the tally into docs/contributing.md.
+# nothing is run again. The end writes the tally into docs/internals/contributing.md.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-PAGE=$REPO/docs/contributing.md
+PAGE=$REPO/docs/internals/contributing.md
 runs=${1:?usage: strain.sh <runs> <what…>}
 shift
 cd "$REPO"

@@ -1,4 +1,4 @@
-//! The manual page in docs/man is that of the program. `make manual` writes it anew.
+//! The manual page in docs/reference/man is that of the program. `make manual` writes it anew.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use mainstay_testkit::manual::expect_pages;
 
 #[test]
 fn the_manual_page_is_up_to_date() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/man");
     expect_pages(&folder, Args::command());
 }
 

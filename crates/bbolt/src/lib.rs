@@ -17,7 +17,7 @@
 //! **Does not do**: interpret buckets (see `mvcc`), reuse free pages, store a freelist (etcd does
 //! not either), lock files (the caller does), or read foreign byte order.
 //!
-//! Layout: `docs/format/bbolt.md`.
+//! Layout: `docs/internals/format/bbolt.md`.
 
 #![cfg_attr(
     not(test),

@@ -21,7 +21,7 @@
 //! system cannot exchange two names at once it may be missing, with both beside it, until [`recover`] runs. A
 //! clean stop note is good for one start, so after a crash there is none.
 //!
-//! Layout: `docs/format/datadir.md`.
+//! Layout: `docs/internals/format/datadir.md`.
 
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 #![cfg_attr(

@@ -13,7 +13,7 @@
 //! the number of *keys*, never for their values. **Does not do**: raft (see `wal`), files (see
 //! `datadir`).
 //!
-//! Layout: `docs/format/mvcc.md`.
+//! Layout: `docs/internals/format/mvcc.md`.
 
 #![cfg_attr(
     not(test),

@@ -19,7 +19,10 @@ pub fn expect_pages(folder: &Path, command: Command) {
             fs::write(&path, &text).expect("write a page of the manual");
         }
         let found = fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == text, "docs/man/{name} is stale: run `make manual`");
+        assert!(
+            found == text,
+            "docs/reference/man/{name} is stale: run `make manual`"
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use crate::init::InitReport;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
-    /// One word for how it ended; `docs/exit-codes.md` lists them.
+    /// One word for how it ended; `docs/reference/exit-codes.md` lists them.
     pub verdict: String,
     /// Why, in words; absent when all is well.
     #[serde(default)]

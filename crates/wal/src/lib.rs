@@ -18,7 +18,7 @@
 //!
 //! **After a crash** of whoever wrote the log, reading gives the longest prefix that is provably intact.
 //!
-//! Layout: `docs/format/wal.md`.
+//! Layout: `docs/internals/format/wal.md`.
 
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 #![cfg_attr(

@@ -1,4 +1,4 @@
-//! The manual pages in docs/man are those of the program. `make manual` writes them anew.
+//! The manual pages in docs/reference/man are those of the program. `make manual` writes them anew.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use mainstay_testkit::manual::expect_pages;
 
 #[test]
 fn the_manual_pages_are_up_to_date() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/man");
     expect_pages(&folder, Args::command());
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! **Holds**: labels come from closed lists (`labels`), never from a text, an address or an object key; every
-//! label set exists at zero before anything happened. The table in `docs/metrics.md` is made from the registry
+//! label set exists at zero before anything happened. The table in `docs/reference/metrics.md` is made from the registry
 //! by the test that compares the two.
 
 mod duty;

@@ -4,7 +4,7 @@
 //! etcd ─► dataset (kept) ─┬─► ours: restore, verify, compact ─► etcd: the same HashKV?
 //!                         ├─► floor: inflate everything, write and sync the result
 //!                         └─► replay: etcdutl + one transaction per revision
-//!                                         └──────────► ratios ─► table, docs/benchmarks.md
+//!                                         └──────────► ratios ─► table, docs/internals/benchmarks.md
 //! ```
 //!
 //! **Comes in**: sizes, how often, how much to replay. **Goes out**: a report with every figure and

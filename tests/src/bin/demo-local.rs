@@ -31,7 +31,7 @@ async fn tell() -> anyhow::Result<()> {
         "make demo                        the same with Kubernetes: the controller does all of this by itself\n\
          mainstay-restorer --help          every verb, with examples\n\
          mainstay-sidecar --help           how backups are taken\n\
-         docs/concepts.md                 the words, and why they matter",
+         docs/README.md                   every page, by task",
     )
 }
 

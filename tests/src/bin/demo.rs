@@ -83,8 +83,8 @@ async fn tell(home: &Home) -> anyhow::Result<()> {
         "What to try next",
         "KEEP=1 make demo        the same, and the cluster stays for you to look around\n\
          make demo-local         what the restorer can do, without Kubernetes, in a minute\n\
-         docs/chart.md           installing it on a cluster of yours\n\
-         docs/                   operations, objects, formats, benchmarks",
+         docs/install.md         installing it on a cluster of yours\n\
+         docs/README.md          every other page, by task",
     )
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! test ─ Timeline ─► <cache>/recovery/<case>.json ─┐
-//! test ─ Timeline ─► …                             ├─ report ─► docs/recovery.md
+//! test ─ Timeline ─► …                             ├─ report ─► docs/reference/recovery.md
 //! ```
 
 use std::fmt::Write as _;

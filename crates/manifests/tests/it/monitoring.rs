@@ -59,7 +59,8 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
         let parts = cell.split('`').skip(1).step_by(2);
         parts.map(str::to_owned).collect()
     };
-    let pages = ["metrics", "controller"].map(|name| read(&format!("../../docs/{name}.md")));
+    let pages =
+        ["metrics", "controller"].map(|name| read(&format!("../../docs/reference/{name}.md")));
     let rows = pages.iter().flat_map(|page| page.lines());
     let is_series = |line: &&str| FAMILIES.iter().any(|family| line.starts_with(family));
     let rows = rows.filter(is_series);
