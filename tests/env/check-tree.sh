@@ -116,10 +116,70 @@ packages() {
   done
 }
 
+# The relative links of a page, one a line. Code is not read.
+links_of() {
+  awk '/^ *```/ { code = !code; next }
+    code { next }
+    { gsub(/`[^`]*`/, "")
+      while (match($0, /\]\([^() ]+\)/)) {
+        link = substr($0, RSTART + 2, RLENGTH - 3)
+        $0 = substr($0, RSTART + RLENGTH)
+        if (link !~ /^[a-z]+:/) print link
+      } }' "$1"
+}
+
+# The anchors of a page's headings, as forges derive them: lower case, no punctuation, dashes for spaces, numbered twins.
+anchors_of() {
+  awk '/^ *```/ { code = !code; next }
+    !code && /^#+ / {
+      sub(/^#+ +/, ""); gsub(/\]\([^()]*\)/, "")
+      $0 = tolower($0); gsub(/[^a-z0-9 _-]/, ""); gsub(/ /, "-")
+      print seen[$0]++ ? $0 "-" seen[$0] - 1 : $0
+    }' "$1"
+}
+
+# Every relative link and its anchor exist, and every file below docs is reached from docs/README.md. A link to a folder
+# reaches the files in it.
+pages() {
+  local page link to anchor file
+  local -A leads=() reached=()
+  while IFS= read -r page; do
+    while IFS= read -r link; do
+      anchor=${link#"${link%%#*}"}
+      link=${link%%#*}
+      to=$page
+      [ -z "$link" ] || to=$(realpath --canonicalize-missing --relative-to=. "$(dirname "$page")/$link")
+      if [ ! -e "$to" ]; then
+        breach "$page links to $link, which does not exist"
+        continue
+      fi
+      [ -z "$anchor" ] || grep -qxF -- "${anchor#\#}" <<<"$(anchors_of "$to")" ||
+        breach "$page links to $to$anchor, which is no heading"
+      leads[$page]+=" $to"
+    done < <(links_of "$page")
+  done < <(git ls-files -- '*.md')
+  local -a next=(docs/README.md)
+  while [ ${#next[@]} -gt 0 ]; do
+    page=${next[0]}
+    next=("${next[@]:1}")
+    [ -z "${reached[$page]:-}" ] || continue
+    reached[$page]=yes
+    if [ -d "$page" ]; then
+      while IFS= read -r file; do next+=("$file"); done < <(git ls-files -- "$page" | grep -E "^$page/[^/]+$")
+    else
+      for to in ${leads[$page]:-}; do next+=("$to"); done
+    fi
+  done
+  while IFS= read -r file; do
+    [ -n "${reached[$file]:-}" ] || breach "$file is not reached by links from docs/README.md"
+  done < <(git ls-files -- docs)
+}
+
 long_files
 unfinished
 former_name
 directions
 places
 packages
+pages
 [ "$breaches" -eq 0 ] || die "the tree breaks $breaches rule(s)"
