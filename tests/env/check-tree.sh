@@ -154,7 +154,7 @@ pages() {
         continue
       fi
       [ -z "$anchor" ] || grep -qxF -- "${anchor#\#}" <<<"$(anchors_of "$to")" ||
-        breach "$page links to $to$anchor, which is no heading"
+        breach "$page links to $to$anchor: no such heading"
       leads[$page]+=" $to"
     done < <(links_of "$page")
   done < <(git ls-files -- '*.md')
