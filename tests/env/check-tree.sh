@@ -37,6 +37,24 @@ former_name() {
   while IFS= read -r name; do breach "the project's former name: $name"; done < <(git ls-files | grep -iE 'st[e]ward')
 }
 
+# Words that say nothing to an engineer who has not read this code; docs/glossary.md has the terms to use. Only words
+# without an honest use are listed. Spelled so that this file does not find itself.
+plain_words() {
+  breach_of "use the terms of docs/glossary.md" -iE \
+    '[k]inship|[f]arewell|\b[u]nwell\b|\b[a]sleep\b|\b[f]olding\b|\b[f]ounding\b|[r]ehears(al|e)|\b[t]he peer.s\b|\b[n]obody knows\b|\b[t]estimony\b|\b[u]nlook' \
+    -- ':!tests/fixtures' ':!LICENSE'
+}
+
+# Subjects since the project has its name: `git log --oneline` must fit a terminal.
+commit_subjects() {
+  local renamed line
+  renamed=$(git log -1 --format=%H --grep='^rename the project to etcd-mainstay$' 2>/dev/null) || return 0
+  [ -n "$renamed" ] || return 0
+  while IFS= read -r line; do
+    [ "${#line}" -le 72 ] || breach "a commit subject has ${#line} characters, the limit is 72: $line"
+  done < <(git log --no-merges --format=%s "$renamed..HEAD")
+}
+
 # The names of every package a crate needs to be built and run, as the dependency graph has them.
 reach() { cargo tree --quiet --edges normal,build --prefix none --format '{p}' "$@" | awk '{ print $1 }' | sort -u; }
 
@@ -87,7 +105,7 @@ places() {
   while IFS= read -r host; do
     breach_of "a package registry is named" -F "$host" -- ':!tests/fixtures' ':!*.lock'
   done < <(registry_hosts)
-  breach_of "a path of somebody's machine" -E '(^|[^A-Za-z0-9_.$}])/(hom[e]/[a-z]|roo[t]/)' -- \
+  breach_of "a path of a developer's machine" -E '(^|[^A-Za-z0-9_.$}])/(hom[e]/[a-z]|roo[t]/)' -- \
     ':!tests/fixtures'
   [ "$REPO" = / ] || breach_of "the path of this checkout" -F "$REPO" -- ':!tests/fixtures'
 }
@@ -178,6 +196,8 @@ pages() {
 long_files
 unfinished
 former_name
+plain_words
+commit_subjects
 directions
 places
 packages

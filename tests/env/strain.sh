@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Repeats whole tiers beside a processor that is kept busy, and counts failures: `make strain RUNS=10`.
+# Repeats whole tiers with one core kept busy, and counts failures: `make strain RUNS=10`.
 #
 #   strain.sh <runs> <what…>      what: live, e2e, demo, test
 #

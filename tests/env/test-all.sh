@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Everything a build machine runs, stage by stage: `make test`. Each stage says how long it usually takes on two idle
-# cores, and the end lists what each took. Stops at the first stage that fails.
+# `make test`, stage by stage. Each stage prints how long it usually takes on two idle cores, and the summary lists how long
+# each took. Stops at the first stage that fails.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 cd "$REPO"
-# The caller's make must not lend its flags to the makes below.
+# Flags of the calling make must not reach the makes below.
 unset MAKEFLAGS MFLAGS MAKELEVEL
 make=(make --no-print-directory)
 # A build machine builds once: what cargo keeps for the next change would only cost time.
@@ -26,14 +26,14 @@ stage() {
   summary+=("$(printf '%-75s %s' "$title" "$(duration $((SECONDS - start)))")")
 }
 
-# Live tests use both cores. End-to-end tests mostly wait: what builds runs at idle priority beside them.
-beside() { tests/env/beside.sh "${make[*]} $1" "${make[*]} $2"; }
+# Live tests use both cores. End-to-end tests mostly wait: builds run in parallel at idle priority.
+in_parallel() { tests/env/in-parallel.sh "${make[*]} $1" "${make[*]} $2"; }
 
 stage "1 s, cold 16 min" "set-up" "${make[@]}" setup
-stage "13 min, rebuilt 1 min" "build the programs and tests; rules of the tree" "${make[@]}" lint-tree build-tests
+stage "13 min, rebuilt 1 min" "build the programs and tests; check-tree.sh" "${make[@]}" lint-tree build-tests
 stage "2 min" "unit tests" "${make[@]}" test-unit
 stage "16 min" "live tests" "${make[@]}" test-live
-stage "16 min" "end-to-end tests; clippy, documentation and fuzz targets beside them" beside "clippy doc fuzz-targets" e2e
+stage "16 min" "end-to-end tests; clippy, documentation and fuzz targets in parallel" in_parallel "clippy doc fuzz-targets" e2e
 stage "2 min" "fuzzing" "${make[@]}" fuzz
 
 printf '\n=== everything passed in %s\n' "$(duration $SECONDS)"
