@@ -1,6 +1,6 @@
 # Everything a developer or a build machine runs. `make help` lists it.
 #
-# Honoured: CARGO_TARGET_DIR (where cargo builds), MAINSTAY_CACHE (where servers and tools are kept,
+# Variables: CARGO_TARGET_DIR (where cargo builds), MAINSTAY_CACHE (where servers and tools are kept,
 # see tests/env/setup.sh), FUZZ_SECONDS (time per fuzz target), FUZZ_TARGETS (which), SOAK_RUNS, RUNS and WHAT
 # (see soak, strain), BENCH_FLAGS (see bench --help), BENCH_SIDECAR_FLAGS (see bench sidecar --help),
 # BENCH_CONTROLLER_FLAGS (see bench controller --help).
@@ -30,40 +30,40 @@ SOAK := test(/(^|::)soak::/)
 CLUSTER := package(mainstay-tests) & kind(test) & test(/^cluster::/)
 LIVE := (package(mainstay-store) + package(mainstay-testkit) + package(mainstay-tests)) & kind(test) - ($(CLUSTER)) + test(/(^|::)live::/)
 
-# Test binaries are built once, then run by this list: no tier waits for a build that goes on beside it.
+# Test binaries are built once, then run by this list: no tier waits for a build that runs in parallel.
 BUILT := $${CARGO_TARGET_DIR:-target}/nextest
 NEXTEST := cargo nextest run --binaries-metadata "$(BUILT)/binaries.json" --cargo-metadata "$(BUILT)/cargo.json"
 
 .PHONY: help test
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## everything: set-up, lint, unit, live servers, a cluster, documentation, brief fuzzing
-	@tests/env/everything.sh
+	@tests/env/test-all.sh
 
 .PHONY: setup build build-tests
-setup: ## get real etcd servers, object stores and tools into the cache
+setup: ## install real etcd servers, object stores and tools into the cache
 	@tests/env/setup.sh test
 
-build: ## the programs, as they are released
+build: ## build the programs in release mode
 	cargo build --release --workspace --bins
 
-build-tests: ## the test binaries and the programs they run
+build-tests: ## build the test binaries and the programs they run
 	@mkdir -p "$(BUILT)"
 	$(ENV) cargo nextest list --workspace --list-type binaries-only --message-format json >"$(BUILT)/binaries.json.new"
 	@mv "$(BUILT)/binaries.json.new" "$(BUILT)/binaries.json"
 	@cargo metadata --format-version 1 --filter-platform "$$(rustc -vV | sed -n "s/^host: //p")" >"$(BUILT)/cargo.json"
 
 .PHONY: lint lint-tree clippy test-unit test-live e2e soak strain doc
-lint: lint-tree clippy ## formatting, rules of the tree, clippy
+lint: lint-tree clippy ## formatting, check-tree.sh, clippy
 
-lint-tree: ## the fast part of it: formatting and rules of the tree
+lint-tree: ## the fast part of lint: formatting and check-tree.sh
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	tests/env/mirror-check.sh
 	tests/env/check-tree.sh
 
-# Checked and documented in a directory of their own: both run beside tests, and cargo lets one in at a time.
+# Checked and documented in a directory of their own: both run in parallel with tests, and cargo locks a build directory.
 CHECKED := CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/checked"
 clippy: ## clippy, warnings are errors
 	$(CHECKED) cargo clippy --workspace --all-targets --quiet -- -D warnings
@@ -76,7 +76,7 @@ SHARED := "$${CARGO_TARGET_DIR:-target}/debug/shared-servers" --
 test-live: build-tests ## tests against real etcd servers and object stores
 	$(ENV) $(SHARED) $(NEXTEST) --test-threads 4 -E '($(LIVE)) - ($(SOAK))'
 
-# A cluster is brought up for the tests and taken down after them, however they end.
+# The cluster is removed even if tests fail.
 ON_CLUSTER = $(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \
   $(NEXTEST) --test-threads 3 -E "($(1)) & ($$($(CLUSTER_PROGRAM) filter))"
 e2e: build-tests ## tests on a real Kubernetes cluster: KUBECONFIG's, or one of this machine's own
@@ -88,14 +88,14 @@ soak: ## the long and repeated forms of live and end-to-end tests (SOAK_RUNS tim
 	  ($(ENV) $(SHARED) $(NEXTEST) --test-threads 4 -E '($(LIVE)) & $(SOAK)'); \
 	  ($(call ON_CLUSTER,$(CLUSTER) & $(SOAK))); done
 
-strain: ## live and end-to-end tests RUNS times beside a busy core; resumable (WHAT="live e2e demo test")
+strain: ## live and end-to-end tests RUNS times with one core kept busy; resumable (WHAT="live e2e demo test")
 	@tests/env/strain.sh "$(RUNS)" $(WHAT)
 
 doc: ## documentation builds without a warning, its examples run
 	$(CHECKED) RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 	cargo test --workspace --doc --quiet
 
-# What is measured and what measures, as it is released.
+# Benchmarks measure release builds.
 MEASURED := cargo build --release --workspace --bin bench --bin mainstay-controller --bin mainstay-restorer --bin mainstay-sidecar
 
 # The programs under test, which become images, and the program that makes clusters.
@@ -108,13 +108,13 @@ cluster-up: ## a real Kubernetes cluster on this machine (needs root)
 	$(PROGRAMS)
 	@$(ENV) $(CLUSTER_PROGRAM) up
 
-cluster-down: ## end it; nothing is left behind
+cluster-down: ## remove that cluster completely
 	@$(PROGRAMS)
 	@$(CLUSTER_PROGRAM) down
 
-recovery-times: ## write the times of docs/recovery.md anew, from what the last `make e2e` has seen
+recovery-times: ## update the times in docs/reference/recovery.md from the last `make e2e`
 	@$(PROGRAMS)
-	@$(CLUSTER_PROGRAM) report docs/recovery.md
+	@$(CLUSTER_PROGRAM) report docs/reference/recovery.md
 
 .PHONY: fuzz-targets fuzz bench bench-sidecar bench-controller demo demo-local
 fuzz-targets: ## build the fuzz targets, in a directory of their own
@@ -127,7 +127,7 @@ bench: ## measure restore, compact, verify and the sidecar against a real etcd
 	@$(MAKE) --no-print-directory setup
 	$(MEASURED)
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" \
-	  --date "$$(date -u +%F)" --write docs/benchmarks.md $(BENCH_FLAGS)
+	  --date "$$(date -u +%F)" --write docs/internals/benchmarks.md $(BENCH_FLAGS)
 	@$(MAKE) --no-print-directory bench-sidecar
 	@$(MAKE) --no-print-directory bench-controller
 
@@ -136,15 +136,15 @@ bench-sidecar: ## measure the sidecar alone
 	$(MEASURED)
 	$(ENV) MAINSTAY_SIDECAR="$${CARGO_TARGET_DIR:-target}/release/mainstay-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/release/bench" sidecar \
-	  --date "$$(date -u +%F)" --write docs/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
+	  --date "$$(date -u +%F)" --write docs/internals/benchmarks-sidecar.md $(BENCH_SIDECAR_FLAGS)
 
 bench-controller: ## measure the controller alone
 	@$(MAKE) --no-print-directory setup
 	$(MEASURED)
 	$(ENV) "$${CARGO_TARGET_DIR:-target}/release/bench" controller \
-	  --date "$$(date -u +%F)" --write docs/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
+	  --date "$$(date -u +%F)" --write docs/internals/benchmarks-controller.md $(BENCH_CONTROLLER_FLAGS)
 
-demo: ## a cluster, the controller, an etcd, a disaster: told with the real programs (needs root; KEEP=1 keeps it)
+demo: ## a cluster, the controller, an Etcd, a disaster and its recovery, step by step (needs root; KEEP=1 keeps the cluster)
 	@tests/env/setup.sh demo
 	@tests/env/build-demo.sh
 	@$(ENV) "$${CARGO_TARGET_DIR:-target}/debug/demo"
@@ -156,12 +156,12 @@ demo-local: ## three etcd servers, sidecars, a lost quorum, a restore; without K
 	  "$${CARGO_TARGET_DIR:-target}/debug/demo-local"
 
 .PHONY: manual
-manual: ## write the manual pages of docs/man anew
+manual: ## regenerate the manual pages in docs/reference/man
 	MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/manual_pages?_(is|are)_up_to_date/)'
 
 .PHONY: deny clean-cache
 deny: ## licences, sources and banned crates (needs cargo-deny)
 	cargo deny --all-features check bans licenses sources
 
-clean-cache: ## forget every downloaded server and tool
+clean-cache: ## delete every downloaded server and tool
 	rm -rf -- "$(MAINSTAY_CACHE)"

@@ -434,7 +434,7 @@ mod tests {
         metrics.set_delta_events(&key, Some(0));
         metrics.record_fallback_snapshot(&key, true);
         metrics.record_drill(&key, true);
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/controller.md");
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/controller.md");
         let text = fs::read_to_string(&page).unwrap();
         let (before, rest) = text.split_once(BEGIN).unwrap();
         let (_, after) = rest.split_once(END).unwrap();
@@ -444,7 +444,7 @@ mod tests {
         } else {
             assert!(
                 text == expected,
-                "docs/controller.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-controller metrics"
+                "docs/reference/controller.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-controller metrics"
             );
         }
     }

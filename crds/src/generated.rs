@@ -27,7 +27,7 @@ pub fn generate_files() -> Vec<GeneratedFile> {
         })
         .collect();
     files.push(GeneratedFile {
-        path: "docs/api.md".into(),
+        path: "docs/reference/api.md".into(),
         text: reference::render_markdown(&definitions),
     });
     files

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! types (etcd, copy, ops) ─┬─► controller: reads specs, writes status
-//!                          └─► definition ─► crds/yaml, docs/api.md        (bin crdgen)
+//!                          └─► definition ─► crds/yaml, docs/reference/api.md        (bin crdgen)
 //! rules ───────────────────────▲
 //! ```
 //!

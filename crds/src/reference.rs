@@ -1,4 +1,4 @@
-//! Renders `docs/api.md`: the schemas as a reference for users.
+//! Renders `docs/reference/api.md`: the schemas as a reference for users.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! The failure of a verb: verdict, reason and next step.
 //!
-//! Names and exit codes of verdicts are an interface: a test compares them with `docs/exit-codes.md`.
+//! Names and exit codes of verdicts are an interface: a test compares them with `docs/reference/exit-codes.md`.
 
 use std::error::Error;
 use std::fmt;
@@ -272,10 +272,13 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_verdict_with_its_code() {
-        let page = include_str!("../../docs/exit-codes.md");
+        let page = include_str!("../../docs/reference/exit-codes.md");
         for verdict in ExitVerdict::ALL {
             let row = format!("| `{}` | {} |", verdict.name(), verdict.code());
-            assert!(page.contains(&row), "docs/exit-codes.md has no row {row}");
+            assert!(
+                page.contains(&row),
+                "docs/reference/exit-codes.md has no row {row}"
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 # apt with a root of its own for one suite and one script: fetches packages of other suites than the
 # machine's without touching the machine, several scripts at the same time. Source it after lib.sh; it does nothing by itself.
 
-# apt_of <suite> <apt-get arguments…>: knows the one suite and nothing of the machine's preferences.
+# apt_of <suite> <apt-get arguments…>: uses the one suite and ignores the machine's preferences.
 # The archive's signature is checked, its age is not: mirrors lag behind sid, whose lists are valid
 # for a week.
 apt_of() {

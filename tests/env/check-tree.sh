@@ -37,6 +37,24 @@ former_name() {
   while IFS= read -r name; do breach "the project's former name: $name"; done < <(git ls-files | grep -iE 'st[e]ward')
 }
 
+# Words that say nothing to an engineer who has not read this code; docs/glossary.md has the terms to use. Only words
+# without an honest use are listed. Spelled so that this file does not find itself.
+plain_words() {
+  breach_of "use the terms of docs/glossary.md" -iE \
+    '[k]inship|[f]arewell|\b[u]nwell\b|\b[a]sleep\b|\b[f]olding\b|\b[f]ounding\b|[r]ehears(al|e)|\b[t]he peer.s\b|\b[n]obody knows\b|\b[t]estimony\b|\b[u]nlook' \
+    -- ':!tests/fixtures' ':!LICENSE'
+}
+
+# Subjects since the project has its name: `git log --oneline` must fit a terminal.
+commit_subjects() {
+  local renamed line
+  renamed=$(git log -1 --format=%H --grep='^rename the project to etcd-mainstay$' 2>/dev/null) || return 0
+  [ -n "$renamed" ] || return 0
+  while IFS= read -r line; do
+    [ "${#line}" -le 72 ] || breach "a commit subject has ${#line} characters, the limit is 72: $line"
+  done < <(git log --no-merges --format=%s "$renamed..HEAD")
+}
+
 # The names of every package a crate needs to be built and run, as the dependency graph has them.
 reach() { cargo tree --quiet --edges normal,build --prefix none --format '{p}' "$@" | awk '{ print $1 }' | sort -u; }
 
@@ -87,7 +105,7 @@ places() {
   while IFS= read -r host; do
     breach_of "a package registry is named" -F "$host" -- ':!tests/fixtures' ':!*.lock'
   done < <(registry_hosts)
-  breach_of "a path of somebody's machine" -E '(^|[^A-Za-z0-9_.$}])/(hom[e]/[a-z]|roo[t]/)' -- \
+  breach_of "a path of a developer's machine" -E '(^|[^A-Za-z0-9_.$}])/(hom[e]/[a-z]|roo[t]/)' -- \
     ':!tests/fixtures'
   [ "$REPO" = / ] || breach_of "the path of this checkout" -F "$REPO" -- ':!tests/fixtures'
 }
@@ -116,10 +134,72 @@ packages() {
   done
 }
 
+# The relative links of a page, one a line. Code is not read.
+links_of() {
+  awk '/^ *```/ { code = !code; next }
+    code { next }
+    { gsub(/`[^`]*`/, "")
+      while (match($0, /\]\([^() ]+\)/)) {
+        link = substr($0, RSTART + 2, RLENGTH - 3)
+        $0 = substr($0, RSTART + RLENGTH)
+        if (link !~ /^[a-z]+:/) print link
+      } }' "$1"
+}
+
+# The anchors of a page's headings, as forges derive them: lower case, no punctuation, dashes for spaces, numbered twins.
+anchors_of() {
+  awk '/^ *```/ { code = !code; next }
+    !code && /^#+ / {
+      sub(/^#+ +/, ""); gsub(/\]\([^()]*\)/, "")
+      $0 = tolower($0); gsub(/[^a-z0-9 _-]/, ""); gsub(/ /, "-")
+      print seen[$0]++ ? $0 "-" seen[$0] - 1 : $0
+    }' "$1"
+}
+
+# Every relative link and its anchor exist, and every file below docs is reached from docs/README.md. A link to a folder
+# reaches the files in it.
+pages() {
+  local page link to anchor file
+  local -A leads=() reached=()
+  while IFS= read -r page; do
+    while IFS= read -r link; do
+      anchor=${link#"${link%%#*}"}
+      link=${link%%#*}
+      to=$page
+      [ -z "$link" ] || to=$(realpath --canonicalize-missing --relative-to=. "$(dirname "$page")/$link")
+      if [ ! -e "$to" ]; then
+        breach "$page links to $link, which does not exist"
+        continue
+      fi
+      [ -z "$anchor" ] || grep -qxF -- "${anchor#\#}" <<<"$(anchors_of "$to")" ||
+        breach "$page links to $to$anchor: no such heading"
+      leads[$page]+=" $to"
+    done < <(links_of "$page")
+  done < <(git ls-files -- '*.md')
+  local -a next=(docs/README.md)
+  while [ ${#next[@]} -gt 0 ]; do
+    page=${next[0]}
+    next=("${next[@]:1}")
+    [ -z "${reached[$page]:-}" ] || continue
+    reached[$page]=yes
+    if [ -d "$page" ]; then
+      while IFS= read -r file; do next+=("$file"); done < <(git ls-files -- "$page" | grep -E "^$page/[^/]+$")
+    else
+      for to in ${leads[$page]:-}; do next+=("$to"); done
+    fi
+  done
+  while IFS= read -r file; do
+    [ -n "${reached[$file]:-}" ] || breach "$file is not reached by links from docs/README.md"
+  done < <(git ls-files -- docs)
+}
+
 long_files
 unfinished
 former_name
+plain_words
+commit_subjects
 directions
 places
 packages
+pages
 [ "$breaches" -eq 0 ] || die "the tree breaks $breaches rule(s)"

@@ -12,7 +12,7 @@ unpack() {
   (cd "$work" && quietly apt_of "$suite" download etcd-server etcd-client)
   for package in "$work"/*.deb; do dpkg -x "$package" "$work/root"; done
   version=$("$work/root/usr/bin/etcd" --version | awk '/^etcd Version:/ { print $3 }')
-  [ -n "$version" ] || die "the etcd of $suite does not tell its version"
+  [ -n "$version" ] || die "the etcd of $suite has no version"
   mkdir -p "$work/bin"
   for program in etcd etcdctl etcdutl; do
     [ ! -e "$work/root/usr/bin/$program" ] || mv "$work/root/usr/bin/$program" "$work/bin/"

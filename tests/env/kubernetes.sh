@@ -26,7 +26,7 @@ is_current() {
   [ "$(cat "$HOME_OF_ALL/current/recipe" 2>/dev/null)" = "$RECIPE" ] && is_complete "$HOME_OF_ALL/current"
 }
 
-# use <name>: makes a directory beside the link the current one, and forgets the others.
+# use <name>: makes this directory the current one and deletes the others.
 use() {
   printf '%s\n' "$RECIPE" >"$HOME_OF_ALL/$1/recipe"
   ln -sfn "$1" "$HOME_OF_ALL/current.new"
@@ -73,17 +73,17 @@ write_version() {
     KUBE_GIT_TREE_STATE clean KUBE_GIT_COMMIT "debian-$version" >"$file"
 }
 
-# The copy of reflect2 among the sources knows the insides of maps as they were before Go 1.18: with a newer
-# Go the API server dies on the first custom resource. The suite's own package of it is new enough.
-mend() {
+# The copy of reflect2 among the sources reads the internals of maps as they were before Go 1.18: with a newer
+# Go the API server crashes on the first custom resource. The suite's own package of it is new enough.
+fix_reflect2() {
   local work=$1 copy=$1/source/vendor/github.com/modern-go/reflect2
   rm -f "$copy"/*.go "$copy"/*.s
   cp "$work/root/usr/share/gocode/src/github.com/modern-go/reflect2/"*.{go,s} "$copy/"
 }
 
 # build <work>: leaves the programs in <work>/source/_output/bin. All of them in one go and all with cgo, as
-# the kubelet is anyway: a second mode would compile nearly every package a second time. The caller's make,
-# if any, must not lend its flags to this one.
+# the kubelet is anyway: a second mode would compile nearly every package a second time. Flags of a calling
+# make must not reach this one.
 build() {
   local work=$1 go=$1/root/usr/lib/${GO/golang/go}
   env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u GOPATH -u GOFLAGS \
@@ -97,9 +97,9 @@ provide() {
   work=$(mktemp -d "$HOME_OF_ALL/.build.XXXXXX")
   fetch "$work"
   version=$(version_of "$work"/kubernetes_*.dsc)
-  [ -n "$version" ] || die "the source package of Kubernetes does not tell its version"
+  [ -n "$version" ] || die "the source package of Kubernetes has no version"
   write_version "$version" "$work/version"
-  mend "$work"
+  fix_reflect2 "$work"
   long_step 400 "building Kubernetes $version (API server, controllers, scheduler, kubelet, proxy)" build "$work"
   mkdir -p "$work/result/bin"
   mv "$work"/source/_output/bin/kube* "$work/root/usr/bin/kubectl" "$work/result/bin/"

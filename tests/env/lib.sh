@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What every script of this folder shares: where the cache is, how progress is told, how a step is
-# made safe to repeat. Source it; it does nothing by itself.
+# What every script of this folder shares: where the cache is, how progress is reported, how a step is
+# made safe to repeat. Source it; it runs nothing by itself.
 #
 # The cache lies outside the checkout, so a clean clone reuses it. Every part of it is either
 # complete or absent: files arrive under a temporary name and are renamed, trees that cannot be
@@ -79,7 +79,7 @@ quietly() {
   rm -f "$log"
 }
 
-# Holds the cache for the rest of this script. A second run waits; a killed run lets go by dying.
+# Holds the cache for the rest of this script. A second run waits; the kernel releases the lock of a killed run.
 # A script called by the holder is part of the same run.
 lock_cache() {
   [ "${MAINSTAY_CACHE_HELD:-}" != "$CACHE" ] || return 0

@@ -10,7 +10,7 @@ expect() {
   local claim=$1 file=$work/$2 wanted=$3 got
   cat >"$file"
   got=$("$ENV_DIR/mirror.sh" "$file" 2>/dev/null) || got=none
-  [ "$got" = "$wanted" ] || die "mirror.sh: $claim: wanted «$wanted», got «$got»"
+  [ "$got" = "$wanted" ] || die "mirror.sh: $claim: expected «$wanted», got «$got»"
   rm "$file"
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# promtool, which knows what Prometheus expects of metrics, unpacked from Debian's package:
+# promtool, which checks metrics and alert rules, unpacked from Debian's package:
 # <cache>/promtool/promtool.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$ENV_DIR/apt.sh"

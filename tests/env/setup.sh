@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gets what a command needs onto a fresh Debian machine, from package registries only, and writes <cache>/env, the
-# variables that name it. Running it again costs a second.
+# Installs what a command needs on a fresh Debian machine, from package registries only, and writes <cache>/env with the
+# variables that point to it. Running it again costs a second.
 #
 #   setup.sh demo     what `make demo` shows: Kubernetes, a node, one etcd, an S3 server, Helm
 #   setup.sh test     that, and what `make test` needs: older etcds, emulators, linters, the test runner, the fuzzer
@@ -25,7 +25,7 @@ command -v cargo >/dev/null || die "cargo is not installed: install Rust with ru
 lock_cache
 "$ENV_DIR/packages.sh" "$purpose"
 
-# Downloads wait for the network, so they run beside the one long build.
+# Downloads wait for the network, so they run in parallel with the one long build.
 fetch_demo() {
   "$ENV_DIR/etcd.sh" 3.5-new
   "$ENV_DIR/stores.sh" weed

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Repeats whole tiers beside a processor that is kept busy, and counts failures: `make strain RUNS=10`.
+# Repeats whole tiers with one core kept busy, and counts failures: `make strain RUNS=10`.
 #
 #   strain.sh <runs> <what…>      what: live, e2e, demo, test
 #
 # The commit at HEAD is cloned and built below the cache, so that work in the checkout can go on. Results are kept there,
 # one file a run: a strain that was interrupted continues with the missing runs. A run that fails stays failed;
-# nothing is run again. The end writes the tally into docs/contributing.md.
+# nothing is run again. The end writes the tally into docs/internals/contributing.md.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-PAGE=$REPO/docs/contributing.md
+PAGE=$REPO/docs/internals/contributing.md
 runs=${1:?usage: strain.sh <runs> <what…>}
 shift
 cd "$REPO"

@@ -1,4 +1,4 @@
-{{/* The name of everything of this installation. */}}
+{{/* Name of all objects of this release. */}}
 {{- define "etcd-mainstay.name" -}}
 {{- if contains .Chart.Name .Release.Name -}}
 {{- .Release.Name | trunc 52 | trimSuffix "-" -}}
@@ -19,7 +19,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* repository:tag, the tag being that of the chart unless another is given. */}}
+{{/* repository:tag. The default tag is the chart's appVersion. */}}
 {{- define "etcd-mainstay.image" -}}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
@@ -32,13 +32,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dig "leaderElection" "resourceName" "druid-leader-election" .Values.operatorConfig -}}
 {{- end -}}
 
-{{/* What is logged; etcd-druid's chart calls it logConfiguration. */}}
+{{/* Log settings. etcd-druid's chart calls them logConfiguration. */}}
 {{- define "etcd-mainstay.logging" -}}
 {{- $logging := .Values.operatorConfig.logging | default dict | deepCopy -}}
 {{- mergeOverwrite $logging (.Values.operatorConfig.logConfiguration | default dict) | toYaml -}}
 {{- end -}}
 
-{{/* A flag and its value, unless there is none or extraArgs has the flag. */}}
+{{/* A flag with its value. Nothing if the value is empty or extraArgs sets the flag. */}}
 {{- define "etcd-mainstay.flag" -}}
 {{- $given := printf "--%s" .flag -}}
 {{- $is_given := false -}}
@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The configuration as flags, for when it is not a file: what has one. */}}
+{{/* operatorConfig as flags, as far as flags exist. */}}
 {{- define "etcd-mainstay.flags" -}}
 {{- $config := .Values.operatorConfig -}}
 {{- $etcd := dig "controllers" "etcd" dict $config -}}
@@ -75,24 +75,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What the controller may do where it looks after resources. It applies objects, which is creating and patching. */}}
+{{/* Rights of the controller in the namespaces it reconciles. Server-side apply needs create and patch. */}}
 {{- define "etcd-mainstay.rules" -}}
-# What it looks after. The specs are its authors'.
+# The controller patches metadata and never the spec.
 - apiGroups: [druid.gardener.cloud]
   resources: [etcds]
   verbs: [get, list, watch, patch]
-# Those that are over go after the time their author gives them.
+# Finished tasks are deleted after ttlSecondsAfterFinished.
 - apiGroups: [druid.gardener.cloud]
   resources: [etcdcopybackupstasks, etcdopstasks]
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [druid.gardener.cloud]
   resources: [etcds/status, etcdcopybackupstasks/status, etcdopstasks/status]
   verbs: [get, patch]
-# Needed to be named as the owner where owners are checked.
+# Needed for blockOwnerDeletion if the admission plugin OwnerReferencesPermissionEnforcement is enabled.
 - apiGroups: [druid.gardener.cloud]
   resources: [etcds/finalizers, etcdcopybackupstasks/finalizers, etcdopstasks/finalizers]
   verbs: [update]
-# What it makes for a cluster.
+# Objects of a cluster.
 - apiGroups: [""]
   resources: [serviceaccounts, services, configmaps]
   verbs: [get, list, watch, create, patch, delete]
@@ -105,18 +105,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
-# Updating is for members, which get no right it does not have itself.
+# Members need update. The controller can only grant rights that it has itself.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, list, watch, create, patch, update, delete]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, watch, create, patch, delete]
-# Members are replaced by deleting their pods, volumes grow by their claims.
+# Members are replaced by deleting their pods. Volumes grow by patching their PVCs.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
-# How far a restore is.
+# Progress of a restore.
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get]
@@ -128,7 +128,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [create, patch]
 {{- end -}}
 
-{{/* Certificates and credentials a resource names. Secrets can neither be listed nor watched. */}}
+{{/* Secrets that a resource refers to. The controller may neither list nor watch Secrets. */}}
 {{- define "etcd-mainstay.secretRules" -}}
 - apiGroups: [""]
   resources: [secrets]

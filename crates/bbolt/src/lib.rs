@@ -17,7 +17,7 @@
 //! **Out of scope**: the content of buckets (see `mvcc`), reuse of free pages, a stored freelist (etcd has none
 //! either), file locks (the caller holds them), and big-endian files.
 //!
-//! Layout: `docs/format/bbolt.md`.
+//! Layout: `docs/internals/format/bbolt.md`.
 
 #![cfg_attr(
     not(test),

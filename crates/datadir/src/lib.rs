@@ -21,7 +21,7 @@
 //! file system cannot exchange two names atomically, the target may be missing, with both directories beside
 //! it, until [`recover`] runs. A clean-stop record is valid for one start, so a crash leaves none.
 //!
-//! Layout: `docs/format/datadir.md`.
+//! Layout: `docs/internals/format/datadir.md`.
 
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 #![cfg_attr(

@@ -12,7 +12,7 @@
 //! **Invariants**: every row is decoded and bounds-checked before use. The memory of a scan depends on the number of
 //! *keys*, never on their values. **Out of scope**: raft (see `wal`), files (see `datadir`).
 //!
-//! Layout: `docs/format/mvcc.md`.
+//! Layout: `docs/internals/format/mvcc.md`.
 
 #![cfg_attr(
     not(test),

@@ -21,7 +21,7 @@ pub fn assert_man_pages(folder: &Path, command: Command) {
         let found = fs::read_to_string(&path).unwrap_or_default();
         assert!(
             found == text,
-            "docs/man/{name} is out of date: run `make manual`"
+            "docs/reference/man/{name} is out of date: run `make manual`"
         );
     }
 }

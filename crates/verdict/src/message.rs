@@ -9,7 +9,7 @@ use crate::init::InitReport;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationMessage {
-    /// Code of the result; `docs/exit-codes.md` lists them.
+    /// Code of the result; `docs/reference/exit-codes.md` lists them.
     pub verdict: String,
     /// Reason of a failure; `None` on success.
     #[serde(default)]

@@ -19,7 +19,7 @@
 //!
 //! **After a crash** of the writer, reading returns the longest prefix that is provably intact.
 //!
-//! Layout: `docs/format/wal.md`.
+//! Layout: `docs/internals/format/wal.md`.
 
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 #![cfg_attr(

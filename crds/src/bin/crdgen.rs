@@ -1,4 +1,4 @@
-//! Writes `crds/yaml/*.yaml` and `docs/api.md` below a directory; default: this repository.
+//! Writes `crds/yaml/*.yaml` and `docs/reference/api.md` below a directory; default: this repository.
 
 use std::path::PathBuf;
 use std::{env, fs};

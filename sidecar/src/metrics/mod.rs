@@ -7,7 +7,7 @@
 //! ```
 //!
 //! **Invariants**: label values come from fixed lists (`labels`), never from an error text, an address or an object key;
-//! every label set exists at zero from the start. A test generates the table in `docs/metrics.md` from the registry and
+//! every label set exists at zero from the start. A test generates the table in `docs/reference/metrics.md` from the registry and
 //! compares the two.
 
 mod etcdbr_series;

@@ -194,7 +194,7 @@ fn render_table(metrics: &SidecarMetrics) -> String {
 
 #[test]
 fn the_page_of_metrics_is_what_the_registry_has() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/metrics.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
@@ -205,7 +205,7 @@ fn the_page_of_metrics_is_what_the_registry_has() {
     } else {
         assert!(
             text == expected,
-            "docs/metrics.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-sidecar metrics"
+            "docs/reference/metrics.md is stale: MAINSTAY_UPDATE_DOCS=1 cargo nextest run -p mainstay-sidecar metrics"
         );
     }
 }

@@ -8,7 +8,7 @@ use mainstay_testkit::man_pages::assert_man_pages;
 
 #[test]
 fn the_manual_page_is_up_to_date() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/man");
     assert_man_pages(&folder, SidecarArgs::command());
 }
 

@@ -59,7 +59,8 @@ fn documented_series() -> BTreeMap<String, BTreeSet<String>> {
         let parts = cell.split('`').skip(1).step_by(2);
         parts.map(str::to_owned).collect()
     };
-    let pages = ["metrics", "controller"].map(|name| read_file(&format!("../../docs/{name}.md")));
+    let pages =
+        ["metrics", "controller"].map(|name| read_file(&format!("../../docs/reference/{name}.md")));
     let rows = pages.iter().flat_map(|page| page.lines());
     let is_series = |line: &&str| {
         SERIES_ROW_PREFIXES
