@@ -5,7 +5,7 @@ use std::io::Read;
 use std::num::NonZeroUsize;
 
 use libfuzzer_sys::fuzz_target;
-use mainstay_archive::compression::{Compression, decoder};
+use mainstay_archive::compression::{Compression, open_decoder};
 
 /// Enough for every honest input; a bomb is cut off by the reader, as in the product.
 const LIMIT: u64 = 8 << 20;
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     ];
     for compression in all {
         let source = std::io::Cursor::new(file.clone());
-        let Ok(stream) = decoder(&compression, source, NonZeroUsize::MIN) else {
+        let Ok(stream) = open_decoder(&compression, source, NonZeroUsize::MIN) else {
             continue;
         };
         let mut plain = Vec::new();

@@ -1,9 +1,9 @@
-//! Names and keys of objects, as anybody may put them into a bucket.
+//! Names and keys of objects in a bucket.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mainstay_archive::catalogue::{Catalogue, Listed};
-use mainstay_archive::chain::{Request, Target, chains, choose};
+use mainstay_archive::catalogue::{Catalogue, ListedObject};
+use mainstay_archive::chain::{ChainRequest, ChainTarget, choose, list_chains};
 use mainstay_archive::name::SnapshotName;
 use mainstay_ids::{MemberId, Revision};
 
@@ -16,19 +16,19 @@ fuzz_target!(|text: &str| {
     }
     let listed = text
         .lines()
-        .map(|line| Listed {
+        .map(|line| ListedObject {
             key: format!("p/v2/{line}"),
             size: 1,
             modified: Default::default(),
         })
         .collect();
     let catalogue = Catalogue::from_listing("p", listed);
-    let _ = chains(&catalogue);
+    let _ = list_chains(&catalogue);
     for target in [
-        Target::Latest,
-        Target::Revision(Revision(7)),
-        Target::Time(Default::default()),
+        ChainTarget::Latest,
+        ChainTarget::Revision(Revision(7)),
+        ChainTarget::Time(Default::default()),
     ] {
-        let _ = choose(&catalogue, &Request::new(target));
+        let _ = choose(&catalogue, &ChainRequest::new(target));
     }
 });

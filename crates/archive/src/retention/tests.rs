@@ -242,7 +242,7 @@ fn wanted_deltas_keep_their_base_and_the_deltas_that_lead_to_them() {
     );
     let later = time("2026-11-16T10:36:00Z");
     assert_eq!(
-        super::plan_retention(&found, &rules, later, &names_only_guard())
+        plan_retention(&found, &rules, later, &names_only_guard())
             .deletions
             .len(),
         3
