@@ -327,7 +327,10 @@ fn moments_and_revisions_out_of_reach_are_refused_with_what_can_be_had() {
         &["--to-time", "2020-01-01T00:00:00Z"],
         ExitVerdict::Incomplete,
     );
-    assert!(found.reason().contains("restorable times: 2026-"), "{found}");
+    assert!(
+        found.reason().contains("restorable times: 2026-"),
+        "{found}"
+    );
     let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     // The time of the last event before the third delta: the result has all of the second and little or nothing of it.
     let third = &report["objects"][3];

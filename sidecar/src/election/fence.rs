@@ -45,9 +45,9 @@ impl LeaderFence {
     /// Also passes after a transfer of leadership, if the session is told to store its remaining events. Captured events
     /// are committed whoever leads now; a new leader that captures them again only duplicates them.
     #[must_use]
-    pub(crate) fn with_on_stop(&self, farewell: OnStopCell) -> Self {
+    pub(crate) fn with_on_stop(&self, on_stop: OnStopCell) -> Self {
         Self {
-            on_stop: farewell,
+            on_stop,
             ..self.clone()
         }
     }

@@ -44,7 +44,7 @@ pub(crate) enum OnStop {
 /// Work of a leader. It ends soon after its token is cancelled, as [`OnStop`] specifies.
 pub(crate) trait LeaderSession: Send + Sync + 'static {
     /// Starts the session.
-    fn start(&self, stop: CancellationToken, farewell: OnStopCell) -> JoinHandle<()>;
+    fn start(&self, stop: CancellationToken, on_stop: OnStopCell) -> JoinHandle<()>;
 }
 
 /// Tells a stopped session how to end; set before its token is cancelled.
@@ -151,18 +151,18 @@ impl<S: LeaderSession> BackupElection<S> {
 
     fn start_session(&self) -> RunningSession {
         let stop = CancellationToken::new();
-        let farewell = OnStopCell::default();
-        let task = self.session.start(stop.clone(), farewell.clone());
+        let on_stop = OnStopCell::default();
+        let task = self.session.start(stop.clone(), on_stop.clone());
         RunningSession {
             task,
             stop,
-            on_stop: farewell,
+            on_stop,
         }
     }
 }
 
 /// Stops a session and waits for its end, so that two sessions never overlap.
-async fn stop_session(running: Option<RunningSession>, farewell: OnStop) {
+async fn stop_session(running: Option<RunningSession>, on_stop: OnStop) {
     let Some(RunningSession {
         task,
         stop,
@@ -171,7 +171,7 @@ async fn stop_session(running: Option<RunningSession>, farewell: OnStop) {
     else {
         return;
     };
-    let _ = note.set(farewell); // set only here
+    let _ = note.set(on_stop); // set only here
     stop.cancel();
     if let Err(error) = task.await {
         warn!(error = %error, "backup session task failed");

@@ -67,19 +67,19 @@ pub(crate) struct BackupLeader {
 }
 
 impl LeaderSession for BackupLeader {
-    fn start(&self, stop: CancellationToken, farewell: OnStopCell) -> JoinHandle<()> {
-        tokio::spawn(self.clone().run(stop, farewell))
+    fn start(&self, stop: CancellationToken, on_stop: OnStopCell) -> JoinHandle<()> {
+        tokio::spawn(self.clone().run(stop, on_stop))
     }
 }
 
 impl BackupLeader {
-    async fn run(self, stop: CancellationToken, farewell: OnStopCell) {
+    async fn run(self, stop: CancellationToken, on_stop: OnStopCell) {
         let mut duties = JoinSet::new();
         for duty in &self.tasks {
             duties.spawn(Arc::clone(duty).run(stop.clone()));
         }
         match self.store.clone() {
-            Some(bucket) => self.run_backups(&bucket, &stop, &farewell).await,
+            Some(bucket) => self.run_backups(&bucket, &stop, &on_stop).await,
             None => stop.cancelled().await,
         }
         // Followers report no backup progress and no backup failure.
@@ -100,12 +100,12 @@ impl BackupLeader {
         &self,
         bucket: &BackupStore,
         stop: &CancellationToken,
-        farewell: &OnStopCell,
+        on_stop: &OnStopCell,
     ) {
         let mut asks = self.snapshot_queue.open();
         let (mut context, mut fulls) = (SessionContext::default(), FullQueue::default());
         while let Some(plan) = self.plan_round(bucket, &mut context, stop, &mut asks).await {
-            let start = Round::start(self, bucket, plan, &mut fulls, farewell);
+            let start = Round::start(self, bucket, plan, &mut fulls, on_stop);
             let over = match stop.run_until_cancelled(start).await {
                 Some(Ok(round)) => round.run(stop, &mut asks).await,
                 Some(Err(error)) => {
@@ -207,11 +207,11 @@ impl BackupLeader {
     pub(super) fn build_uploader(
         &self,
         bucket: &BackupStore,
-        farewell: &OnStopCell,
+        on_stop: &OnStopCell,
     ) -> DeltaUploader {
         DeltaUploader {
             store: bucket.clone(),
-            fence: self.fence.with_on_stop(farewell.clone()),
+            fence: self.fence.with_on_stop(on_stop.clone()),
         }
     }
 }

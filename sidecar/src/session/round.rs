@@ -83,24 +83,24 @@ impl<'a> Round<'a> {
             StartPlan::StoreAhead { etcd, .. } => (etcd, true, None), // unreachable: planning refuses it
         };
         let (send, notices) = mpsc::channel(TAIL_EVENT_CAPACITY);
-        let (tail_stop, farewell) = (CancellationToken::new(), OnStopCell::default());
+        let (tail_stop, on_stop) = (CancellationToken::new(), OnStopCell::default());
         let tail = leader.config.tail.clone().map(|config| {
             let parts = TailParts {
                 etcd: leader.etcd.clone(),
                 config,
-                uploader: leader.build_uploader(bucket, &farewell),
+                uploader: leader.build_uploader(bucket, &on_stop),
                 state_tx: leader.state_tx.clone(),
                 metrics: leader.metrics.clone(),
                 events: send,
             };
-            DeltaTail::start(parts, after, held, tail_stop.clone(), farewell.clone())
+            DeltaTail::start(parts, after, held, tail_stop.clone(), on_stop.clone())
         });
         let mut round = Self {
             leader,
             store: bucket,
             tail,
             tail_stop,
-            on_stop: farewell,
+            on_stop,
             session_on_stop,
             tail_events: notices,
             full_queue: fulls,
@@ -339,7 +339,7 @@ impl<'a> Round<'a> {
                 .state_tx
                 .send_modify(|state| state.is_full_running = false);
         }
-        let farewell = match over {
+        let on_stop = match over {
             RoundEnd::Stopped => self
                 .session_on_stop
                 .get()
@@ -348,7 +348,7 @@ impl<'a> Round<'a> {
             // This sidecar still leads, so its captured events are valid.
             RoundEnd::Restart(_) | RoundEnd::TailEnded => OnStop::Store,
         };
-        let _ = self.on_stop.set(farewell); // set only here
+        let _ = self.on_stop.set(on_stop); // set only here
         self.tail_stop.cancel();
         if let Some(tail) = self.tail.take() {
             tokio::join!(

@@ -71,12 +71,12 @@ impl DeltaTail {
         after: Revision,
         is_held: bool,
         stop: CancellationToken,
-        farewell: OnStopCell,
+        on_stop: OnStopCell,
     ) -> Self {
         let (line, requests) = mpsc::channel(REQUEST_CAPACITY);
         let (held_tx, held) = watch::channel(is_held);
         let worker = TailWorker::new(parts, after, requests, held);
-        let task = tokio::spawn(worker.run(stop, farewell));
+        let task = tokio::spawn(worker.run(stop, on_stop));
         Self {
             requests: line,
             hold: held_tx,

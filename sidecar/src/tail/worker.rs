@@ -114,7 +114,7 @@ impl TailWorker {
     }
 
     /// Runs until stopped.
-    pub(super) async fn run(mut self, stop: CancellationToken, farewell: OnStopCell) {
+    pub(super) async fn run(mut self, stop: CancellationToken, on_stop: OnStopCell) {
         let mut ticker = self.build_ticker();
         let mut lag_checks = tokio::time::interval(LAG_CHECK_INTERVAL);
         lag_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -135,7 +135,7 @@ impl TailWorker {
             }
         }
         // After a lost leadership nothing more may be written; the next leader captures the rest.
-        if farewell.get() == Some(&OnStop::Store) {
+        if on_stop.get() == Some(&OnStop::Store) {
             self.upload_remaining().await;
         }
         if let Some(pending_upload) = self.pending_upload.take() {

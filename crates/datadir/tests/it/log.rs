@@ -128,7 +128,10 @@ fn a_broken_chain_between_segments_is_found() {
     other.write_state(&hard_state(TERM, 7)).unwrap();
     dir.write_log(&[first, (name, other.into_inner())]);
     let sentence = dir.assert_single_fault(FaultKind::WalRecord);
-    assert!(sentence.contains("segment starts with 00000001"), "{sentence}");
+    assert!(
+        sentence.contains("segment starts with 00000001"),
+        "{sentence}"
+    );
 }
 
 /// A record torn by a crash was never acknowledged.
