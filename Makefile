@@ -157,7 +157,7 @@ demo-local: ## three etcd servers, sidecars, a lost quorum, a restore; without K
 
 .PHONY: manual
 manual: ## regenerate the manual pages in docs/reference/man
-	MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/manual_pages?_(is|are)_up_to_date/)'
+	MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/man_pages?_(is|are)_up_to_date/)'
 
 .PHONY: deny clean-cache
 deny: ## licences, sources and banned crates (needs cargo-deny)

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_sound() {
+    fn command_definition_is_valid() {
         OperatorArgs::command().debug_assert();
     }
 
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_nobody_knows_are_told_and_ignored_with_their_values() {
+    fn unknown_flags_are_reported_and_ignored_with_their_values() {
         let (args, unknown) = parse_flags(&[
             "--custodian-workers=3",
             "--secret-workers",
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_wins_over_flags() {
+    fn config_file_overrides_flags() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, "controllers: {etcd: {concurrentSyncs: 2}}").unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn missing_config_file_is_named_in_the_error() {
         let (args, _) = parse_flags(&["--config=/nowhere/config.yaml"]);
         assert_eq!(
             args.load_config().unwrap_err().to_string(),

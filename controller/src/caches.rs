@@ -119,12 +119,12 @@ impl Watches {
     /// Starts all watches; `budgets` is the version of PodDisruptionBudgets that the API server serves.
     pub(crate) fn start(client: &Client, scope: &WatchScope, budgets: ApiResource) -> Self {
         let (send, triggers) = mpsc::channel(TRIGGER_BUFFER);
-        let is_started = Arc::new(AtomicBool::new(false));
+        let is_ready = Arc::new(AtomicBool::new(false));
         let mut start = WatchStarter {
             client: client.clone(),
             scope: scope.clone(),
             triggers: send,
-            is_ready: Arc::clone(&is_started),
+            is_ready: Arc::clone(&is_ready),
             tasks: JoinSet::new(),
         };
         let stores = Stores {
@@ -146,7 +146,7 @@ impl Watches {
             stores,
             triggers,
             tasks,
-            is_ready: is_started,
+            is_ready,
         }
     }
 
@@ -158,12 +158,12 @@ impl Watches {
             roles,
             role_bindings,
             leases,
-            pdbs: budgets,
+            pdbs,
             services,
             config_maps,
             stateful_sets,
             pods,
-            pvcs: claims,
+            pvcs,
             jobs,
             pdb_resource: _,
         } = &self.stores;
@@ -172,12 +172,12 @@ impl Watches {
             roles.wait_until_ready(),
             role_bindings.wait_until_ready(),
             leases.wait_until_ready(),
-            budgets.wait_until_ready(),
+            pdbs.wait_until_ready(),
             services.wait_until_ready(),
             config_maps.wait_until_ready(),
             stateful_sets.wait_until_ready(),
             pods.wait_until_ready(),
-            claims.wait_until_ready(),
+            pvcs.wait_until_ready(),
             jobs.wait_until_ready(),
         );
         first.map_err(|_| WatchEnded)?;
@@ -283,9 +283,9 @@ struct WatchChangeTracker<K> {
 }
 
 impl<K: Resource> WatchChangeTracker<K> {
-    fn new(mark: fn(&K) -> u64) -> Self {
+    fn new(hash_change: fn(&K) -> u64) -> Self {
         Self {
-            hash_change: mark,
+            hash_change,
             known: HashMap::new(),
             relisted: HashMap::new(),
         }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_or_went_while_nobody_watched_is_told_once_it_is_in_the_store() {
+    fn changes_during_a_watch_gap_are_reported_after_the_relist() {
         let mut marks = WatchChangeTracker::<Service>::new(hash_resource_version);
         for name in ["kept", "changed", "gone"] {
             let affected = marks.process_event(&Event::Apply(service(name, 1)));

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_etcd_druid_is_read_in_both_spellings() {
+    fn etcd_druid_config_file_is_read_in_both_spellings() {
         let text = "
             apiVersion: config.druid.gardener.cloud/v1alpha1
             kind: OperatorConfiguration
@@ -331,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_has_every_default() {
+    fn empty_config_file_has_every_default() {
         let config: OperatorConfiguration = serde_norway::from_str("{}").unwrap();
         assert_eq!(config, OperatorConfiguration::default());
         config.validate().unwrap();
     }
 
     #[test]
-    fn nobody_to_work_on_something_is_refused_not_taken_for_everybody() {
+    fn zero_concurrent_syncs_is_refused() {
         for kind in ["etcd", "etcdCopyBackupsTask", "etcdOpsTask"] {
             let text = format!("controllers: {{{kind}: {{concurrentSyncs: 0}}}}");
             let config: OperatorConfiguration = serde_norway::from_str(&text).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_would_outlive_its_lease_is_refused() {
+    fn renew_deadline_as_long_as_the_lease_is_refused() {
         let mut config = OperatorConfiguration::default();
         config.leader_election.renew_deadline = Duration::from_secs(15);
         assert_eq!(config.validate(), Err(ConfigError::RenewDeadlineTooLong));

@@ -288,14 +288,19 @@ impl LocalState {
 
     /// A full snapshot of this revision is stored, observed over a Lease of revision `before`. Until the caches have the Lease at
     /// another revision, deltas up to this one are not compacted again.
-    pub(crate) fn record_full_snapshot(&self, key: &EtcdKey, before: Option<i64>, revision: i64) {
+    pub(crate) fn record_full_snapshot(
+        &self,
+        key: &EtcdKey,
+        lease_revision: Option<i64>,
+        revision: i64,
+    ) {
         self.with_cluster(key, |cluster| {
             let known = cluster.full_snapshot;
             // `before` may be the overlaid revision; the cached Lease is then still at the one recorded earlier.
-            let corrected = known.filter(|known| Some(known.revision) == before);
-            let before = corrected.map_or(before, |known| known.lease_revision);
+            let corrected = known.filter(|known| Some(known.revision) == lease_revision);
+            let lease_revision = corrected.map_or(lease_revision, |known| known.lease_revision);
             cluster.full_snapshot = Some(PendingFullSnapshot {
-                lease_revision: before,
+                lease_revision,
                 revision,
             });
         });
@@ -369,7 +374,7 @@ mod tests {
     use crate::observe::{Ordinal, SnapshotLease};
 
     #[test]
-    fn what_was_deleted_goes_even_if_the_watch_does_not_know_yet() {
+    fn deleted_object_counts_as_deleting_before_the_watch_reports_it() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),
@@ -395,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expansion_that_was_refused_is_tried_again_later() {
+    fn refused_expansion_is_retried_later() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),
@@ -410,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_get_further_each_time_are_not_slowed_down() {
+    fn reconciles_that_make_progress_are_not_slowed_down() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),
@@ -422,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_stay_away_are_asked_for_less_and_less() {
+    fn missing_facts_are_queried_with_growing_delay() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),
@@ -441,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_was_written_to_is_outdated_until_it_comes_back() {
+    fn written_resource_is_stale_until_the_watch_returns_it() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),
@@ -453,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_snapshot_counts_before_its_lease_is_seen_and_not_after() {
+    fn full_snapshot_counts_until_its_lease_is_observed() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),
@@ -488,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_kept_until_it_is_published() {
+    fn fallback_outcome_is_kept_until_it_is_published() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),
@@ -504,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_a_cluster_that_is_gone() {
+    fn deleted_cluster_leaves_no_local_state() {
         let (local, key) = (
             LocalState::default(),
             ClusterFixture::healthy(3).desired.key(),

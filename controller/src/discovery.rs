@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn api_server_that_is_starting_does_not_decide_the_version() {
+    async fn starting_api_server_does_not_decide_the_pdb_version() {
         for version in ["v1", "v1beta1"] {
             let (client, requested) = fake_api_server(version);
             let budgets = discover_pdb(&client).await;

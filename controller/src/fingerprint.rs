@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_short_and_of_its_content() {
+    fn fingerprint_is_short_and_depends_on_content() {
         assert_eq!(compute(b"").len(), 24);
         assert_ne!(compute(b"a"), compute(b"b"));
     }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_lives_before_it_is_ready() {
+    async fn process_is_live_before_it_is_ready() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (readiness, cancel) = (Readiness::default(), CancellationToken::new());

@@ -174,7 +174,7 @@ impl LeaderElector {
         let kept = leadership.clone();
         let keeper = tokio::spawn(async move {
             self.renew_until_cancelled(&lock, &leases, &kept, cancel)
-                .await
+                .await;
         });
         (leadership, AbortOnDropHandle::new(keeper))
     }

@@ -124,8 +124,8 @@ impl ControllerMetrics {
         let help = "Duration of one reconcile of an Etcd in seconds.";
         let opts =
             HistogramOpts::new("mainstay_controller_reconcile_seconds", help).buckets(buckets);
-        let seconds = Histogram::with_opts(opts)?;
-        registry.register(Box::new(seconds.clone()))?;
+        let reconcile_seconds = Histogram::with_opts(opts)?;
+        registry.register(Box::new(reconcile_seconds.clone()))?;
         let series = Series {
             reconciles: counters(
                 "mainstay_controller_reconciles_total",
@@ -165,7 +165,7 @@ impl ControllerMetrics {
             compaction: CompactionMetrics::register(&registry)?,
             protection: ProtectionMetrics::register(&registry)?,
             registry,
-            reconcile_seconds: seconds,
+            reconcile_seconds,
         };
         series.init_labels();
         Ok(Self(Arc::new(series)))
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_of_a_cluster_go_with_it() {
+    fn metric_series_of_a_deleted_cluster_are_removed() {
         let metrics = ControllerMetrics::new().unwrap();
         let key = EtcdKey {
             namespace: "shoot".to_owned(),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_checked_or_not_said_any_more_is_not_told() {
+    fn unchecked_or_missing_condition_has_no_metric() {
         const SERIES: &str =
             r#"mainstay_etcd_condition{etcd="main",namespace="shoot",type="Ready"}"#;
         let metrics = ControllerMetrics::new().unwrap();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_metrics_is_what_the_registry_has() {
+    fn metrics_table_matches_the_registry() {
         let metrics = ControllerMetrics::new().unwrap();
         let key = EtcdKey {
             namespace: "shoot".to_owned(),
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_counted_from_zero() {
+    fn task_counters_start_at_zero() {
         let text = ControllerMetrics::new().unwrap().render().unwrap();
         for series in [
             r#"mainstay_tasks_total{kind="restore",state="Failed"} 0"#,
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_a_step_is_known_before_it_is_taken() {
+    fn every_step_label_is_exported_from_the_start() {
         let metrics = ControllerMetrics::new().unwrap();
         let text = metrics.render().unwrap();
         for label in ReconcileStep::LABELS {

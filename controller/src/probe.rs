@@ -88,14 +88,14 @@ impl ReconcileProbe {
             pods,
             pvcs: pvcs_store,
             jobs,
-            pdb_resource: budget_resource,
+            pdb_resource,
         } = self.0.as_ref()?.stores.get()?;
         let all = [
             list_versions(service_accounts, namespace, &()),
             list_versions(roles, namespace, &()),
             list_versions(role_bindings, namespace, &()),
             list_versions(leases, namespace, &()),
-            list_versions(pdb_store, namespace, budget_resource),
+            list_versions(pdb_store, namespace, pdb_resource),
             list_versions(services, namespace, &()),
             list_versions(config_maps, namespace, &()),
             list_versions(stateful_sets, namespace, &()),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reconciled_version_is_recorded() {
+    fn probe_records_the_last_reconciled_version() {
         let probe = ReconcileProbe::enabled();
         let last = || probe.reconciled_version("Etcd", "shoot", "main");
         assert_eq!(last(), None);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_recorded_unasked() {
+    fn disabled_probe_records_nothing() {
         let probe = ReconcileProbe::default();
         probe.record_reconciled("Etcd", &config_map("7"));
         let last = probe.reconciled_version("Etcd", "shoot", "main");

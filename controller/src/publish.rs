@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_spec_that_cannot_be_read_no_condition_is_claimed() {
+    fn conditions_become_unknown_when_the_spec_is_invalid() {
         let before: Condition = serde_json::from_value(json!({
             "type": "Ready", "status": "True", "reason": "Quorate", "message": "",
             "lastUpdateTime": "2026-11-16T12:00:00Z", "lastTransitionTime": "2026-11-16T12:00:00Z",

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn quantity_round_trips() {
         for size in [0, 1, 1_000, 1 << 10, 16 << 30, (16 << 30) + 1, u64::MAX] {
             assert_eq!(to_bytes(&to_quantity(size)), Ok(size));
         }

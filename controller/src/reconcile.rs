@@ -156,9 +156,9 @@ async fn reconcile_etcd(
         Err(source) => return Err(report_invalid_spec(etcd, ctx, source).await),
     };
     // Before the first object is created, so that none is orphaned by a deletion.
-    publish::add_finalizer(ctx, etcd)
-        .await
-        .map_err(|source| ReconcileError::Publish { source })?;
+    let publish_failed = |source| ReconcileError::Publish { source };
+    let finalized = publish::add_finalizer(ctx, etcd).await;
+    finalized.map_err(publish_failed)?;
     let known = read_last_known(etcd);
     let objects = observe_cluster(etcd, ctx, &desired, &known, now).await?;
     let world = World {
@@ -178,10 +178,8 @@ async fn reconcile_etcd(
     let acted = execute_plan(ctx, work, &plan, &world).await;
     // The plan was made on an outdated cache: observe again instead of reporting an error.
     if is_write_conflict(&acted) {
-        return Ok(ReconcileResult::new(
-            Action::requeue(intervals::AFTER_STEP),
-            false,
-        ));
+        let action = Action::requeue(intervals::AFTER_STEP);
+        return Ok(ReconcileResult::new(action, false));
     }
     let plan = adjust_plan(plan, &acted);
     let failure = acted.as_ref().err().map(to_failure);
@@ -202,18 +200,15 @@ async fn reconcile_etcd(
     // The status is published even if acting failed: it names the error.
     let published = publish_status(ctx, etcd, &status, (key, &objects)).await;
     acted.map_err(|source| ReconcileError::Act { source })?;
-    published.map_err(|source| ReconcileError::Publish { source })?;
+    published.map_err(publish_failed)?;
     // After the status: Gardener takes the removed annotation as the sign that the status is current.
-    remove_handled_annotations(ctx, etcd, &plan, &world)
-        .await
-        .map_err(|source| ReconcileError::Publish { source })?;
+    let removed = remove_handled_annotations(ctx, etcd, &plan, &world).await;
+    removed.map_err(publish_failed)?;
     let facts_due = has_missing_facts(&status).then(|| ctx.local.facts_retry_delay(key));
     // Missing versions are queried earlier than the plan requires.
     let pause = requeue_interval(&plan, &facts, key).min(facts_due.unwrap_or(Duration::MAX));
-    Ok(ReconcileResult::new(
-        Action::requeue(pause),
-        plan.is_settled(),
-    ))
+    let action = Action::requeue(pause);
+    Ok(ReconcileResult::new(action, plan.is_settled()))
 }
 
 /// Publishes the status, then drops the outcome that it reports. The other order would lose the outcome on a conflict.
@@ -324,7 +319,7 @@ async fn observe_cluster(
     etcd: &Etcd,
     ctx: &Context,
     desired_state: &DesiredState,
-    known: &LastKnown,
+    last_known: &LastKnown,
     now: Timestamp,
 ) -> Result<Objects, ReconcileError> {
     let key = desired_state.key();
@@ -349,7 +344,7 @@ async fn observe_cluster(
         desired: desired_state,
         observed: &objects.observation,
         policy: &ctx.policy,
-        last_known: known,
+        last_known,
         now,
     };
     if decide::should_query_members(&world) || should_refresh_facts(etcd, ctx, &key, now) {

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_of_a_member_tells_how_often_etcd_ended() {
+    fn trimmed_pod_keeps_the_etcd_crash_count() {
         let kept = |name: &str, state: Value| {
             let mut whole: Pod = serde_json::from_value(json!({ "status": { "containerStatuses": [{
                 "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_wakes_nobody_and_another_holder_does() {
+    fn lease_renewal_triggers_no_reconcile_but_a_new_holder_does() {
         let lease = |second: i64, holder: &str| Lease {
             spec: Some(LeaseSpec {
                 holder_identity: Some(holder.to_owned()),

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_spec_has_every_default() {
+    fn empty_spec_has_every_default() {
         let desired_state = desired(&etcd_resource());
         assert_eq!(desired_state.storage_bytes, DEFAULT_STORAGE_BYTES);
         assert_eq!(desired_state.etcd_image, "etcd:3.5.21");
@@ -385,14 +385,14 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_a_name_is_none() {
+    fn empty_image_falls_back_to_the_default() {
         let mut etcd = etcd_resource();
         etcd.spec.etcd.image = Some(String::new());
         assert_eq!(desired(&etcd).etcd_image, "etcd:3.5.21");
     }
 
     #[test]
-    fn a_prefix_is_part_of_the_member_and_not_of_the_pod() {
+    fn name_prefix_applies_to_the_member_and_not_to_the_pod() {
         let mut etcd = etcd_resource();
         etcd.spec.member_name_prefix = Some("eu".to_owned());
         let desired_state = desired(&etcd);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn further_addresses_belong_to_the_member_with_its_prefix() {
+    fn additional_peer_urls_belong_to_the_prefixed_member_name() {
         let mut etcd = etcd_resource();
         etcd.spec.member_name_prefix = Some("eu".to_owned());
         etcd.spec.etcd.additional_advertise_peer_urls = Some(vec![MemberPeerUrls {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_a_period_has_the_sidecars_period() {
+    fn store_without_a_delta_period_has_the_sidecar_default() {
         let mut etcd = etcd_resource();
         etcd.spec.backup.store = Some(StoreSpec {
             provider: Some("aws".to_owned()),
@@ -446,14 +446,14 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_a_provider_is_no_backup() {
+    fn store_without_a_provider_disables_backup() {
         let mut etcd = etcd_resource();
         etcd.spec.backup.store = Some(StoreSpec::default());
         assert_eq!(desired(&etcd).backup, None);
     }
 
     #[test]
-    fn a_store_nobody_can_talk_to_is_refused_with_a_way_out() {
+    fn unsupported_store_provider_is_refused_with_an_alternative() {
         let mut etcd = etcd_resource();
         for provider in ["openstack", "Swift", "swift"] {
             etcd.spec.backup.store = Some(StoreSpec {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_number_of_members_is_kept_for_the_refusal() {
+    fn negative_replicas_are_kept_for_the_refusal() {
         let mut etcd = etcd_resource();
         etcd.spec.replicas = -1;
         let desired_state = desired(&etcd);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_hand_is_no_number_of_members() {
+    fn implausibly_large_replicas_are_invalid() {
         let mut etcd = etcd_resource();
         etcd.spec.replicas = 1_000_000_000;
         let desired_state = desired(&etcd);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_word_asks_for_reconciliation() {
+    fn only_the_reconcile_value_requests_a_reconcile() {
         let mut etcd = etcd_resource();
         let with = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
         for (key, value, requests_reconcile) in [
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_nobody_can_read_is_a_problem() {
+    fn unreadable_storage_capacity_is_an_error() {
         let mut etcd = etcd_resource();
         etcd.spec.storage_capacity = Some(Quantity("much".to_owned()));
         let problem = validate_etcd(&etcd, "etcd").unwrap_err();

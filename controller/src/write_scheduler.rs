@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_status_waits_for_what_is_being_done() {
+    async fn status_write_waits_for_running_object_writes() {
         let scheduler = WriteScheduler::default();
         let active = scheduler.begin_object_write();
         let mut permits = Box::pin(scheduler.acquire_status_write());
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn and_not_for_long() {
+    async fn status_write_waits_no_longer_than_the_maximum_delay() {
         let scheduler = WriteScheduler::default();
         let _acting = scheduler.begin_object_write();
         let begun = Instant::now();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_are_told_at_a_time() {
+    async fn concurrent_status_writes_are_limited() {
         let scheduler = WriteScheduler::default();
         let mut permits = Vec::new();
         for _ in 0..MAX_STATUS_WRITES {

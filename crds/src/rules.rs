@@ -20,9 +20,9 @@ pub struct CelRule {
     pub message: &'static str,
 }
 
-const fn cel_rule(at: &'static str, rule: &'static str, message: &'static str) -> CelRule {
+const fn cel_rule(path: &'static str, rule: &'static str, message: &'static str) -> CelRule {
     CelRule {
-        path: at,
+        path,
         rule,
         message,
     }

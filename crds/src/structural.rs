@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_optional_value_is_one_that_may_be_missing() {
+    fn nullable_schema_becomes_optional() {
         assert_eq!(
             to_structural(json!({ "type": ["string", "null"] })),
             json!({ "type": "string" })
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_enum_keeps_the_meaning_of_its_names() {
+    fn enum_descriptions_are_kept() {
         let schema = to_structural(json!({
             "description": "Which one.",
             "anyOf": [
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_flow_and_lists_stay() {
+    fn reflow_joins_paragraphs_and_keeps_lists() {
         assert_eq!(
             reflow("one\ntwo\n\n\n three\n- four\nfive\n- six"),
             "one two\n\nthree\n- four five\n- six"

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         RestorerArgs::command().debug_assert();
     }
 }

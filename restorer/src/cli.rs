@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let RestorerArgs {
-        command: verb,
+        command,
         output,
         termination_message_path,
         log,
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(verb.run(&context)),
+        Ok(runtime) => runtime.block_on(command.run(&context)),
         Err(error) => Err(CommandFailure::new(ExitVerdict::Failed, &error)),
     };
     if let Some(path) = termination_message_path {

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_counts_by_its_database_and_not_by_its_log() {
+    fn data_directory_is_as_new_as_its_database_and_not_its_wal() {
         assert!(candidate_at(10).is_as_new_as(Some(10)));
         assert!(
             !candidate_at(10).is_as_new_as(Some(11)),

@@ -288,10 +288,10 @@ fn build_database(
         inputs.meter.reset(chain_bytes(chain));
         rebuild(chain, &inputs.sources, target, folder, settings)
     };
-    let (rebuilt, route) =
+    let (rebuilt, selection) =
         rebuild_with_fallback(plan.selection.clone(), &inputs.catalogue, &file, attempt)?;
     // Before the members are written: the hash covers the keys as the live etcd had them, without a bump.
-    let compared = match plan.expected_hash {
+    let comparison = match plan.expected_hash {
         Some(expected) => Some(compare_hash_kv(&file, expected)?),
         None => None,
     };
@@ -310,9 +310,9 @@ fn build_database(
     let start_revision = finish::write_identity(&file, &identity, plan.bump)?;
     Ok(BuiltDatabase {
         rebuilt,
-        selection: route,
+        selection,
         start_revision,
-        comparison: compared,
+        comparison,
     })
 }
 
@@ -377,9 +377,7 @@ fn build_report(
     members: Vec<RestoredMember>,
 ) -> RestoreReport {
     let BuiltDatabase {
-        rebuilt,
-        selection: route,
-        ..
+        rebuilt, selection, ..
     } = built;
     let unknown = rebuilt
         .new_leases
@@ -389,17 +387,17 @@ fn build_report(
     RestoreReport {
         revision: rebuilt.revision.0,
         start_revision: built.start_revision.0,
-        base: route.chain.base.name.to_string(),
+        base: selection.chain.base.name.to_string(),
         base_revision: rebuilt.base_revision.0,
-        deltas: route.chain.deltas.len(),
-        avoided: route.avoided().to_vec(),
+        deltas: selection.chain.deltas.len(),
+        avoided: selection.avoided().to_vec(),
         revisions_applied: rebuilt.revisions_applied,
         events_applied: rebuilt.events_applied,
         events_skipped: rebuilt.events_skipped,
         leases_restored: rebuilt.new_leases.len(),
         leases_with_default_ttl: unknown,
         hash_kv: built.comparison,
-        bytes_read: chain_bytes(&route.chain),
+        bytes_read: chain_bytes(&selection.chain),
         database_bytes: 0,
         cluster_id: plan.cluster.membership.cluster_id().to_string(),
         initial_cluster_token: plan.cluster.token.clone(),

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_has_a_code_of_its_own() {
+    fn every_failure_has_a_unique_exit_code() {
         let mut codes: Vec<u8> = ExitVerdict::ALL
             .iter()
             .map(|v| v.code())
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_lists_every_verdict_with_its_code() {
+    fn documentation_lists_every_verdict_with_its_exit_code() {
         let page = include_str!("../../docs/reference/exit-codes.md");
         for verdict in ExitVerdict::ALL {
             let row = format!("| `{}` | {} |", verdict.name(), verdict.code());

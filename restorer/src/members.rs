@@ -92,11 +92,11 @@ impl RestoreMemberArgs {
             None => generate_token(now),
         };
         let membership = ClusterMembership::new(&listed, &token)?;
-        let seats = self.build_member_dirs(&membership, &urls)?;
+        let member_dirs = self.build_member_dirs(&membership, &urls)?;
         Ok(NewCluster {
             membership,
             token,
-            member_dirs: seats,
+            member_dirs,
         })
     }
 

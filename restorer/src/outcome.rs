@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_joins_the_details() {
+    fn outcome_json_has_the_verdict_and_the_details() {
         let details = serde_json::json!({"revision": 7});
         let outcome = CommandOutcome::new(ExitVerdict::Valid, "fine", &details);
         assert_eq!(

@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_fits_is_left_alone() {
+    fn message_that_fits_is_unchanged() {
         let message = json!({"verdict": "valid", "faults": [], "revision": 7});
         assert_eq!(truncate_to_fit(&message), message.to_string());
     }
 
     #[test]
-    fn a_message_that_is_too_long_keeps_what_is_acted_on() {
+    fn truncated_message_keeps_verdict_next_step_and_init_report() {
         // Characters of one byte, of two bytes, and with a JSON escape of six bytes.
         for letter in ["x", "ö", "\u{1}"] {
             let message = json!({
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_too_long_the_verdict_is_told() {
+    fn verdict_is_kept_when_everything_else_is_too_long() {
         let long = "n".repeat(5000);
         let message = json!({"verdict": "refused", "reason": "no", "init": {"member": long}});
         let read: Value = serde_json::from_str(&truncate_to_fit(&message)).unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_of_who_came_later_is_always_told() {
+    fn superseding_epoch_is_always_kept() {
         let mut message =
             json!({"verdict": "in-use", "reason": "x".repeat(5000), "overtakenBy": 7});
         let fitted = |message: &Value| {

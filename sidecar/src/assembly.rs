@@ -73,11 +73,11 @@ impl SidecarTasks {
     /// Validates the flags and builds the parts. Does not connect or start anything.
     pub(crate) fn from_args(args: SidecarArgs, has_store: bool) -> anyhow::Result<Self> {
         let etcd = EtcdClient::new(args.etcd.into_config()?);
-        let bucket = has_store
+        let store = has_store
             .then(|| args.store.into_config())
             .transpose()?
             .map(|config| BackupStore::new(config, Environment::from_process()));
-        let (state_tx, view) = watch::channel(SidecarState {
+        let (state_tx, state_rx) = watch::channel(SidecarState {
             has_store,
             ..SidecarState::default()
         });
@@ -85,10 +85,10 @@ impl SidecarTasks {
         let shared = SharedResources {
             timing: ElectionTiming::from_period(reelection_interval, etcd.config().request_timeout),
             etcd,
-            store: bucket,
+            store,
             metrics: SidecarMetrics::new().context("failed to register metrics")?,
             state_tx,
-            state_rx: view,
+            state_rx,
             snapshot_queue: SnapshotQueue::default(),
             newest_full: NewestFullSender::default(),
             maintenance_lock: Arc::new(Semaphore::new(1)),
@@ -99,13 +99,10 @@ impl SidecarTasks {
             (settings, connection)
         });
         let timeout = shared.etcd.config().snapshot_timeout;
-        let config = args
-            .snapshots
-            .into_session_config(timeout, compression_threads());
-        let session = shared.build_leader(
-            config,
-            shared.build_leader_tasks(args.retention, kubernetes.as_ref()),
-        );
+        let threads = compression_threads();
+        let config = args.snapshots.into_session_config(timeout, threads);
+        let tasks = shared.build_leader_tasks(args.retention, kubernetes.as_ref());
+        let session = shared.build_leader(config, tasks);
         let connector: Arc<dyn Connect> = Arc::new(EtcdConnector(shared.etcd.clone()));
         let (peer_tls, is_peer_tls) = watch::channel(None);
         let aside_retention = args.member.set_aside_retention;
@@ -138,11 +135,7 @@ impl SidecarTasks {
 
 impl SharedResources {
     /// The session that runs while this sidecar leads.
-    fn build_leader(
-        &self,
-        config: SessionConfig,
-        duties: Vec<Arc<dyn LeaderTask>>,
-    ) -> BackupLeader {
+    fn build_leader(&self, config: SessionConfig, tasks: Vec<Arc<dyn LeaderTask>>) -> BackupLeader {
         BackupLeader {
             config,
             etcd: self.etcd.clone(),
@@ -153,7 +146,7 @@ impl SharedResources {
             snapshot_queue: self.snapshot_queue.clone(),
             newest_full: self.newest_full.subscribe(),
             maintenance_lock: Arc::clone(&self.maintenance_lock),
-            tasks: duties,
+            tasks,
         }
     }
 
@@ -208,13 +201,13 @@ impl SharedResources {
 
     fn build_server(&self, http: HttpArgs) -> anyhow::Result<HttpServerParts> {
         let tls = &self.etcd.config().tls;
-        let delegation = LeaderTlsFiles {
+        let leader_tls = LeaderTlsFiles {
             ca: tls.ca.clone(),
             identity: tls.identity.clone(),
         };
         Ok(HttpServerParts {
             config: HttpConfig {
-                leader_tls: delegation,
+                leader_tls,
                 ..http.into_config()?
             },
             handle: Arc::new(self.build_handle()),

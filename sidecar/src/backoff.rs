@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_and_stop_growing() {
+    fn delay_grows_up_to_the_maximum() {
         let backoff = Backoff {
             factor: 2,
             max_delay: Duration::from_mins(1),

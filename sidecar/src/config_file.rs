@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_stands_for_a_flag_that_exists() {
+    fn every_field_maps_to_an_existing_flag() {
         let command = SidecarArgs::command();
         let known: Vec<&str> = command
             .get_arguments()
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_peer_becomes_flags() {
+    fn etcd_backup_restore_config_file_becomes_flags() {
         let flags = flags_from_text(
             "etcdConnectionConfig:\n  endpoints: [\"http://a:1\", \"http://b:2\"]\n  connectionTimeout: 10s\n\
              serverConfig:\n  port: 9090\nsnapshotterConfig:\n  schedule: \"0 */2 * * *\"\n\
@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_field_is_named() {
+    fn misspelt_field_is_named_in_the_error() {
         let error = flags_from_text("snapshotterConfig:\n  shedule: \"0 * * * *\"\n").unwrap_err();
         let text = error.to_string();
         assert!(text.contains("snapshotterConfig.shedule"), "{text}");
     }
 
     #[test]
-    fn what_is_no_yaml_and_what_is_too_deep_are_errors() {
+    fn invalid_yaml_and_too_deep_nesting_are_errors() {
         assert!(matches!(
             flags_from_text("a: [").unwrap_err(),
             ConfigFileError::Syntax { .. }

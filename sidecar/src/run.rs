@@ -95,18 +95,18 @@ impl SidecarTasks {
         let Self {
             election,
             server,
-            own_member: care,
+            own_member,
             defragmenter,
             heartbeat,
-            state_rx: view,
-            peer_tls: is_peer_tls,
+            state_rx,
+            peer_tls,
         } = self;
         let ends = ShutdownStages::default();
         let mut tasks = JoinSet::new();
         let first = ends.election.clone();
         let writer = tokio::spawn(async move { election.run(first).await });
         let cancel = ends.others.clone();
-        let observed = view.clone();
+        let observed = state_rx.clone();
         tasks.spawn(async move {
             let HttpServerParts {
                 config,
@@ -119,10 +119,10 @@ impl SidecarTasks {
         });
         let cancel = ends.others.clone();
         tasks.spawn(async move {
-            care.run(cancel).await;
+            own_member.run(cancel).await;
             Ok(())
         });
-        let (cancel, observed) = (ends.others.clone(), view.clone());
+        let (cancel, observed) = (ends.others.clone(), state_rx.clone());
         tasks.spawn(async move {
             defragmenter.run(observed, cancel).await;
             Ok(())
@@ -130,7 +130,7 @@ impl SidecarTasks {
         if let Some(heartbeat) = heartbeat {
             let cancel = ends.others.clone();
             tasks.spawn(async move {
-                heartbeat.run(view, is_peer_tls, cancel).await;
+                heartbeat.run(state_rx, peer_tls, cancel).await;
                 Ok(())
             });
         }

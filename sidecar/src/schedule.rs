@@ -79,8 +79,8 @@ pub(crate) struct ScheduleTimer {
 impl ScheduleTimer {
     /// Waits for the first time after `now`.
     pub(crate) fn new(schedule: Schedule, now: Timestamp) -> Self {
-        let at = schedule.next_after(now);
-        Self { schedule, next: at }
+        let next = schedule.next_after(now);
+        Self { schedule, next }
     }
 
     /// The next time; `None` if there is none.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn every_hour_is_every_hour() {
+    fn hourly_schedule_has_last_and_next_full_hour() {
         let schedule: Schedule = "0 */1 * * *".parse().unwrap();
         let now = parse_time("2026-11-16T06:30:15Z");
         assert_eq!(
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moment_itself_is_the_last_and_not_the_next() {
+    fn exact_schedule_time_is_the_last_and_not_the_next() {
         let schedule: Schedule = "0 0 */3 * *".parse().unwrap();
         let now = parse_time("2026-11-16T00:00:00Z");
         assert_eq!(schedule.last_before(now), Some(now));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_comes_once() {
+    fn schedule_time_is_due_once() {
         let mut upcoming = ScheduleTimer::new(
             "0 * * * *".parse().unwrap(),
             parse_time("2026-11-16T06:30:00Z"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_does_not_put_the_schedule_off() {
+    fn clock_set_back_does_not_delay_the_schedule() {
         let mut upcoming = ScheduleTimer::new(
             "0 * * * *".parse().unwrap(),
             parse_time("2027-11-16T06:30:00Z"),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_never_comes_has_no_next_moment() {
+    fn impossible_date_has_no_next_time() {
         let schedule: Schedule = "0 0 30 2 *".parse().unwrap();
         assert_eq!(
             schedule.next_after(parse_time("2026-11-16T00:00:00Z")),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_says_what_was_expected() {
+    fn invalid_schedule_error_names_the_expected_format() {
         for text in ["", "hourly", "0 * * *", "61 * * * *", "0 0 0 * * *"] {
             let error = text.parse::<Schedule>().unwrap_err().to_string();
             assert!(error.contains("five fields"), "{text}: {error}");

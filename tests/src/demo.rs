@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_story_that_fails_or_panics_tells_every_cause_in_one_line() {
+    async fn failed_demo_reports_all_causes_in_one_line() {
         let failing = async { Err(anyhow!("no room").context("write")) };
         let DemoOutcome::Failed(error) = run_to_end(failing).await else {
             panic!("expected a failure");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_story_that_is_interrupted_is_dropped_and_ends_with_130() {
+    async fn interrupted_demo_exits_with_130() {
         let interrupting = async {
             kill_process(getpid(), Signal::TERM).unwrap();
             pending().await

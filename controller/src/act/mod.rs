@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spec_nobody_can_follow_is_told_from_a_bad_moment() {
+    fn permanent_api_errors_are_distinguished_from_transient_ones() {
         let answer = |code: u16| ActError::Apply {
             kind: "Service".into(),
             name: "main-client".into(),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_consumers_know() {
+    fn error_codes_match_etcd_druid() {
         for (kind, code) in [
             ("StatefulSet", "STATEFULSET"),
             ("ConfigMap", "CONFIGMAP"),

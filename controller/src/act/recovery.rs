@@ -101,9 +101,9 @@ async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Res
         RecoveryStep::Scale { .. } => Ok(()), // executed by the caller
         RecoveryStep::CreateJob {
             ordinal,
-            kind: task,
+            kind,
             incident,
-        } => launch_job(ctx, work, &coordinator, (*ordinal, *task), incident).await,
+        } => launch_job(ctx, work, &coordinator, (*ordinal, *kind), incident).await,
         RecoveryStep::DeleteJob { ordinal, uid } => {
             let Some(_held) =
                 resume_lock(&coordinator, work, "renew the lock before deleting a Job").await?

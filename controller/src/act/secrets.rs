@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_secret_of_a_spec_is_named_once() {
+    fn each_secret_of_a_spec_is_listed_once() {
         let secret = |name: &str| SecretReference {
             name: Some(name.to_owned()),
             namespace: None,

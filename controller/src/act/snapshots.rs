@@ -101,13 +101,13 @@ pub(crate) struct SidecarRequest {
 impl SidecarRequest {
     /// A full snapshot, with the timeout of the spec.
     pub(crate) fn full_snapshot(etcd: &Etcd) -> Self {
-        let limit = etcd.spec.backup.etcd_snapshot_timeout.as_ref();
-        let limit = limit
+        let timeout = etcd.spec.backup.etcd_snapshot_timeout.as_ref();
+        let timeout = timeout
             .and_then(|span| span.to_duration().ok())
             .unwrap_or(DEFAULT_TIMEOUT);
         Self {
             path: "/snapshot/full",
-            timeout: limit,
+            timeout,
         }
     }
 }

@@ -28,16 +28,10 @@ pub(super) fn is_before_apply(step: &ReconcileStep) -> bool {
 pub(super) fn is_repair(step: &ReconcileStep) -> bool {
     match step {
         ReconcileStep::Promote { .. } | ReconcileStep::AddLearner { .. } => true,
-        ReconcileStep::RemoveMember {
-            reason: because, ..
-        } => *because != MemberRemovalReason::ScaleIn,
-        ReconcileStep::DeletePvc {
-            reason: because, ..
-        } => *because != PvcDeletionReason::LeftByScaleIn,
-        ReconcileStep::DeletePod {
-            reason: because, ..
-        } => !matches!(
-            because,
+        ReconcileStep::RemoveMember { reason, .. } => *reason != MemberRemovalReason::ScaleIn,
+        ReconcileStep::DeletePvc { reason, .. } => *reason != PvcDeletionReason::LeftByScaleIn,
+        ReconcileStep::DeletePod { reason, .. } => !matches!(
+            reason,
             PodDeletionReason::Outdated | PodDeletionReason::OutdatedAndUnhealthy
         ),
         _ => false,
@@ -221,7 +215,7 @@ mod tests {
     use crate::observe::Ordinal;
 
     #[test]
-    fn what_mends_does_not_wait_for_a_spec_that_can_be_followed() {
+    fn repair_steps_do_not_wait_for_an_applicable_spec() {
         let ordinal = Ordinal(1);
         let (uid, member) = ("uid".to_owned(), MemberId(7));
         let removal = |reason_kind| ReconcileStep::RemoveMember {

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_and_fields_of_others_do_not_matter() {
+    fn defaults_and_fields_of_other_managers_are_no_difference() {
         let desired = json!({"spec": {"ports": [{"port": 1}], "empty": {}, "none": null}});
         let live =
             json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "ip": "x"}, "status": {}});
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_drops_does_not_matter_and_entries_of_maps_do() {
+    fn dropped_zero_values_are_no_difference_but_missing_map_entries_are() {
         let desired = json!({"spec": {"hostNetwork": false, "env": [{"name": "A", "value": ""}]}});
         let live = json!({"spec": {"env": [{"name": "A"}]}});
         assert_eq!(find_difference(&desired, &live), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_changed_or_taken_away_matters() {
+    fn changed_or_removed_value_is_a_difference() {
         let desired = json!({"data": {"a": "1", "b": "2"}});
         let difference = |live| find_difference(&desired, &live);
         assert_eq!(
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_the_same_however_they_are_spelt() {
+    fn equal_quantities_in_different_notation_are_no_difference() {
         let amounts = |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}, "note": cpu});
         let mut live = amounts("500m", "1Gi");
         live["note"] = json!("0.5");

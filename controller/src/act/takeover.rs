@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_predecessor_become_ours_and_those_of_others_stay() {
+    fn fields_of_etcd_druid_are_taken_over_and_those_of_others_stay() {
         let record = [
             entry(
                 "etcd-druid",
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_always_ours_is_left_alone() {
+    fn fields_already_owned_are_left_unchanged() {
         let mut status = entry("etcd-druid", "Update", json!({}));
         status.subresource = Some("status".to_owned());
         assert_eq!(

@@ -77,23 +77,31 @@ pub(crate) async fn perform_upkeep(
     for action in actions {
         info!(?action, "executing backup upkeep");
         match action {
-            UpkeepAction::StartCompaction {
-                from_revision: from,
-            } => start_compaction(ctx, work, *from).await?,
+            UpkeepAction::StartCompaction { from_revision } => {
+                start_compaction(ctx, work, *from_revision).await?;
+            }
             UpkeepAction::RequestFullSnapshot => request_fallback_snapshot(ctx, work),
             UpkeepAction::DeleteCompactionJob {
                 uid,
-                snapshot_revision: wrote,
+                snapshot_revision,
             } => {
-                finish_compaction(ctx, work, uid, *wrote).await?;
+                finish_compaction(ctx, work, uid, *snapshot_revision).await?;
             }
-            UpkeepAction::StartDrill { to_revision: to } => start_drill(ctx, work, *to).await?,
+            UpkeepAction::StartDrill { to_revision } => {
+                start_drill(ctx, work, *to_revision).await?;
+            }
             UpkeepAction::DeleteDrillJob { uid } => finish_drill(ctx, work, uid).await?,
             UpkeepAction::RenewPin {
                 owner: pin_owner,
-                from_revision: from,
+                from_revision,
             } => {
-                create_pin(ctx, work.etcd, BackupReader::Upkeep(*pin_owner), *from).await?;
+                create_pin(
+                    ctx,
+                    work.etcd,
+                    BackupReader::Upkeep(*pin_owner),
+                    *from_revision,
+                )
+                .await?;
             }
         }
     }
@@ -149,13 +157,13 @@ async fn start_drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(
     let from = full.and_then(|full| full.revision).unwrap_or_default();
     create_pin(ctx, work.etcd, BackupReader::Upkeep(PinOwner::Drill), from).await?;
     // Without a hash the drill still restores the backup, but cannot compare it with etcd.
-    let expected = match to.or_else(|| find_newest_revision(work)) {
+    let expected_hash = match to.or_else(|| find_newest_revision(work)) {
         Some(revision) => live_hash::query_hash(ctx, work, Revision(revision)).await,
         None => None,
     };
     let drill = DrillJob {
         target: to.map_or(RestorePoint::Newest, RestorePoint::Revision),
-        expected_hash: expected,
+        expected_hash,
         deadline: Some(ctx.policy.upkeep.job_deadline),
         scratch_size: compute_scratch_size(work),
     };

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_whose_every_list_fails_asks_less_and_less_often() {
+    async fn watch_whose_lists_keep_failing_backs_off() {
         let begins_and_fails = stream::repeat(["a list begins", "it fails"]).flat_map(stream::iter);
         let events = begins_and_fails.map(|event| match event {
             "it fails" => Err(event),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_interruption_long_after_the_last_begins_anew() {
+    async fn backoff_resets_after_a_long_time_without_failures() {
         let mut pauses = WatchBackoff::default();
         pauses.nth(10);
         assert!(pauses.next().unwrap() >= MAX_DELAY / 2);

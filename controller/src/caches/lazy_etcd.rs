@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_without_the_record_of_its_fields() {
+    fn cached_etcd_is_parsed_without_managed_fields() {
         let spec = json!({"replicas": 1, "labels": {}, "etcd": {}, "backup": {}});
         let etcd = deserialize_etcd(&spec).parse().unwrap();
         assert_eq!(etcd.spec.replicas, 1);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_still_has_a_name() {
+    fn unparsable_etcd_still_has_a_name() {
         let odd = deserialize_etcd(&json!({"replicas": "many"}));
         assert_eq!(odd.name_any(), "main");
         let error = odd.parse().unwrap_err().to_string();

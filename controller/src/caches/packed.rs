@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_comes_out_as_it_went_in() {
+    fn packed_object_unpacks_unchanged() {
         let mut pod = Pod::default();
         pod.metadata.name = Some("main-0".to_owned());
         pod.metadata.resource_version = Some("7".to_owned());

@@ -185,8 +185,8 @@ fn find_first_step(world: &World<'_>, is_accepted: bool) -> Option<ReconcileStep
 
 /// Waits until the first member registers.
 fn wait_for_bootstrap(world: &World<'_>) -> Option<ReconcileStep> {
-    let on = Blocker::Bootstrapping;
-    (world.size() > 0 && !world.is_bootstrapped()).then_some(ReconcileStep::Wait { blocker: on })
+    let blocker = Blocker::Bootstrapping;
+    (world.size() > 0 && !world.is_bootstrapped()).then_some(ReconcileStep::Wait { blocker })
 }
 
 /// The last check: the cluster has converged only when every pod is ready and none is terminating.
@@ -196,8 +196,8 @@ fn wait_for_ready_pods(world: &World<'_>) -> Option<ReconcileStep> {
         pod.is_some_and(|pod| pod.is_ready && !pod.is_deleting)
     };
     let ordinal = world.ordinals().find(|ordinal| !is_stable(ordinal))?;
-    let on = Blocker::MemberUnhealthy { ordinal };
-    Some(ReconcileStep::Wait { blocker: on })
+    let blocker = Blocker::MemberUnhealthy { ordinal };
+    Some(ReconcileStep::Wait { blocker })
 }
 
 /// Whether the spec may be applied: automatic reconcile, a reconcile request, a new Etcd, or a generation applied before.
@@ -217,10 +217,10 @@ fn idle_plan(refusals: Vec<SpecRefusal>) -> ReconcilePlan {
     }
 }
 
-fn waiting_plan(on: Blocker) -> ReconcilePlan {
+fn waiting_plan(blocker: Blocker) -> ReconcilePlan {
     ReconcilePlan {
         effective_spec: None,
-        step: Some(ReconcileStep::Wait { blocker: on }),
+        step: Some(ReconcileStep::Wait { blocker }),
         refusals: Vec::new(),
         requeue_after: intervals::WAIT_POLL,
     }

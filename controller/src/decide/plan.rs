@@ -26,9 +26,9 @@ pub(crate) struct ReconcilePlan {
 impl ReconcilePlan {
     /// The same plan with its step replaced by a wait: executing the step started work that must finish first.
     #[must_use]
-    pub(crate) fn into_waiting(self, on: Blocker) -> Self {
+    pub(crate) fn into_waiting(self, blocker: Blocker) -> Self {
         Self {
-            step: Some(ReconcileStep::Wait { blocker: on }),
+            step: Some(ReconcileStep::Wait { blocker }),
             requeue_after: intervals::AFTER_STEP,
             ..self
         }

@@ -69,16 +69,16 @@ fn renew_pod_or_pvc(
     pvc: Option<&ObservedPvc>,
     is_volume_gone: bool,
 ) -> Option<ReconcileStep> {
-    let delete_pvc = |pvc: &ObservedPvc, because| ReconcileStep::DeletePvc {
+    let delete_pvc = |pvc: &ObservedPvc, reason| ReconcileStep::DeletePvc {
         ordinal,
         uid: pvc.uid.clone(),
         pod_uid: Some(pod.uid.clone()),
-        reason: because,
+        reason,
     };
-    let delete_pod = |because| ReconcileStep::DeletePod {
+    let delete_pod = |reason| ReconcileStep::DeletePod {
         ordinal,
         uid: pod.uid.clone(),
-        reason: because,
+        reason,
     };
     match pvc {
         Some(pvc) if pvc.is_lost && !pvc.is_deleting => {

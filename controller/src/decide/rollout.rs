@@ -84,16 +84,16 @@ fn replace_next_pod(world: &World<'_>, outdated: &[Ordinal]) -> Option<Reconcile
 fn delete_pod(
     world: &World<'_>,
     ordinal: Ordinal,
-    because: PodDeletionReason,
+    reason: PodDeletionReason,
 ) -> Option<ReconcileStep> {
     let ObservedPod { uid, .. } = world.pod(ordinal)?;
     Some(ReconcileStep::DeletePod {
         ordinal,
         uid: uid.clone(),
-        reason: because,
+        reason,
     })
 }
 
-fn wait(on: Blocker) -> ReconcileStep {
-    ReconcileStep::Wait { blocker: on }
+fn wait(blocker: Blocker) -> ReconcileStep {
+    ReconcileStep::Wait { blocker }
 }

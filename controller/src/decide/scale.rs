@@ -36,8 +36,8 @@ pub(super) fn plan_pod_restoration(world: &World<'_>) -> Option<ReconcileStep> {
         ReconcileStep::Scale { from, to }
     } else {
         let ordinal = Ordinal(from);
-        let on = Blocker::PodMissing { ordinal };
-        ReconcileStep::Wait { blocker: on }
+        let blocker = Blocker::PodMissing { ordinal };
+        ReconcileStep::Wait { blocker }
     })
 }
 
@@ -119,15 +119,15 @@ pub(super) fn plan_scale_out(world: &World<'_>) -> Option<ReconcileStep> {
         return None;
     }
     if world.members().is_none() {
-        let on = if world.is_bootstrapped() {
+        let blocker = if world.is_bootstrapped() {
             Blocker::NoQuorum
         } else {
             Blocker::Bootstrapping
         };
-        return Some(ReconcileStep::Wait { blocker: on });
+        return Some(ReconcileStep::Wait { blocker });
     }
-    if let Some(on) = world.first_unhealthy(None) {
-        return Some(ReconcileStep::Wait { blocker: on });
+    if let Some(blocker) = world.first_unhealthy(None) {
+        return Some(ReconcileStep::Wait { blocker });
     }
     let ordinal = Ordinal(from);
     Some(match world.observed.pvcs.get(&ordinal) {

@@ -65,6 +65,6 @@ fn is_snapshot_fresh(world: &World<'_>) -> bool {
         .is_some_and(|taken| world.now.duration_since(taken) <= limit)
 }
 
-fn wait(on: Blocker) -> ReconcileStep {
-    ReconcileStep::Wait { blocker: on }
+fn wait(blocker: Blocker) -> ReconcileStep {
+    ReconcileStep::Wait { blocker }
 }

@@ -44,12 +44,12 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     if set.peer_tls_stage == desired_stage(world) {
         return None;
     }
-    let on = if next_stage(world) == set.peer_tls_stage {
+    let blocker = if next_stage(world) == set.peer_tls_stage {
         world.first_unhealthy(None).unwrap_or(Blocker::NoQuorum)
     } else {
         Blocker::StatefulSetUnobserved // applying the effective spec changes the template
     };
-    Some(ReconcileStep::Wait { blocker: on })
+    Some(ReconcileStep::Wait { blocker })
 }
 
 /// The current stage: from the annotation of the StatefulSet, or from the member Leases when the StatefulSet is lost. A Lease

@@ -134,8 +134,8 @@ pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
 pub(super) fn gate_adoption(world: &World<'_>) -> Option<ReconcileStep> {
     find_outdated_image(world)?;
     if find_refusal(world).is_some() {
-        let on = Blocker::AdoptionRefused;
-        return Some(ReconcileStep::Wait { blocker: on });
+        let blocker = Blocker::AdoptionRefused;
+        return Some(ReconcileStep::Wait { blocker });
     }
     require_snapshot(world)
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_images_are_found_behind_the_name() {
+    fn etcd_version_is_parsed_from_the_image_tag() {
         for (image, expected) in [
             ("etcd:v3.5.21", Some("3.5.21")),
             ("host:5000/etcd:3.6.1-0", Some("3.6.1")),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_goes_one_minor_version_at_a_time_and_never_back() {
+    fn etcd_upgrades_one_minor_version_at_a_time_and_never_downgrades() {
         use UpgradeRule::{MinPatchFirst, NoDowngrade, OneMinor, SameMajor};
         for (from, to, expected) in [
             ("3.4.34", "3.5.30", Ok(())),

@@ -172,19 +172,19 @@ pub(crate) fn plan_actions(world: &World<'_>) -> Vec<UpkeepAction> {
 }
 
 /// Renews the pin of a running Job, or sets it again when it is lost.
-fn renew_pin(world: &World<'_>, pin: PinOwner, job: &ObservedJob) -> Option<UpkeepAction> {
+fn renew_pin(world: &World<'_>, owner: PinOwner, job: &ObservedJob) -> Option<UpkeepAction> {
     let is_running = job.state == JobState::Running && !job.is_deleting;
-    let observed = world.observed.upkeep.pins.get(pin.name());
+    let observed = world.observed.upkeep.pins.get(owner.name());
     let age = |renewed| world.now.duration_since(renewed).unsigned_abs();
     let is_due = observed.is_none_or(|observed| age(observed.renewed_at) >= PIN_RENEWAL);
     let full = || world.observed.full_snapshot.as_ref()?.revision;
     // A renewed pin keeps its revision: a newer full snapshot does not shorten what the Job reads.
-    let from = observed
+    let from_revision = observed
         .map(|observed| observed.from_revision)
         .or_else(full)?;
     (is_running && is_due).then_some(UpkeepAction::RenewPin {
-        owner: pin,
-        from_revision: from,
+        owner,
+        from_revision,
     })
 }
 
@@ -229,7 +229,7 @@ fn plan_compaction(world: &World<'_>) -> Option<UpkeepAction> {
         return None;
     }
     let events = count_events_since_full(world.observed)?;
-    let from = world.observed.full_snapshot.as_ref()?.revision?;
+    let from_revision = world.observed.full_snapshot.as_ref()?.revision?;
     let failed = reported.filter(|reported| reported.status == ConditionStatus::False);
     if failed.is_some_and(|reported| is_backing_off(world, reported.reported_at)) {
         return None;
@@ -246,9 +246,8 @@ fn plan_compaction(world: &World<'_>) -> Option<UpkeepAction> {
     if events > 0 && (is_late || events >= limit) {
         return has_ready_sidecar(world).then_some(UpkeepAction::RequestFullSnapshot);
     }
-    is_compaction_due(world, events, reported).then_some(UpkeepAction::StartCompaction {
-        from_revision: from,
-    })
+    is_compaction_due(world, events, reported)
+        .then_some(UpkeepAction::StartCompaction { from_revision })
 }
 
 /// Whether a threshold is reached or the schedule is due.

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cause_has_a_word() {
+    fn every_cause_has_a_label() {
         for (of, _) in CAUSE_LABELS {
             assert_ne!(cause_label(of), "unknown");
         }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_damage_and_removal_make_a_volume_useless() {
+    fn only_corrupt_removed_or_foreign_data_makes_a_volume_unusable() {
         let useless = [
             InitDecision::Refuse(RefuseCause::DataCorrupt),
             InitDecision::Refuse(RefuseCause::Removed),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_log_is_no_verdict() {
+    fn log_tail_is_not_parsed_as_a_verdict() {
         assert_eq!(parse_init_verdict("panic: out of memory"), None);
         assert_eq!(parse_init_verdict(""), None);
     }

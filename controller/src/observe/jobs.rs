@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_an_end_runs() {
+    fn job_without_an_end_condition_is_running() {
         assert_eq!(
             job_state(&job(None), || panic!("pod looked up")),
             JobState::Running
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_did_is_in_its_last_words() {
+    fn job_result_is_read_from_the_termination_message() {
         let text = r#"{"verdict": "restored", "startRevision": 7, "clusterId": "c1"}"#;
         let state = job_state(&job(Some(ended_condition("Complete", ""))), || {
             Some(pod(text, None))
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_came_too_late_tells_the_epoch_its_volume_remembers() {
+    fn superseded_job_reports_the_epoch_on_its_volume() {
         let epoch = |number: &str| {
             let text = format!(r#"{{"verdict": "in-use", "overtakenBy": {number}}}"#);
             failed_job("BackoffLimitExceeded", Some(pod(&text, None))).superseded_by
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_have_the_classes_consumers_know() {
+    fn job_failures_are_classified_as_etcd_druid_does() {
         let text = r#"{"verdict": "store-unavailable", "reason": "no answer"}"#;
         let process = failed_job("BackoffLimitExceeded", Some(pod(text, None)));
         assert_eq!(

@@ -18,8 +18,8 @@ impl MemberLeaseHolder {
         let mut parts = text.split(':');
         let (first, second, third, more) =
             (parts.next()?, parts.next()?, parts.next(), parts.next());
-        let member = MemberId::from_hex(first)?;
-        let (cluster, role) = match (third, more) {
+        let member_id = MemberId::from_hex(first)?;
+        let (cluster_id, role) = match (third, more) {
             (None, _) => (None, second),
             (Some(role), None) => (Some(ClusterId::from_hex(second)?), role),
             (Some(_), Some(_)) => return None,
@@ -30,8 +30,8 @@ impl MemberLeaseHolder {
             _ => return None,
         };
         Some(Self {
-            member_id: member,
-            cluster_id: cluster,
+            member_id,
+            cluster_id,
             is_leader,
         })
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_sidecars_are_read() {
+    fn both_lease_holder_formats_are_parsed() {
         let old = MemberLeaseHolder::parse("8e9e05c52164694d:Leader").unwrap();
         assert_eq!(
             (old.member_id.0, old.cluster_id, old.is_leader),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_identity_is_none() {
+    fn invalid_lease_holder_is_ignored() {
         for text in [
             "",
             "Leader",

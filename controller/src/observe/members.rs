@@ -101,7 +101,7 @@ pub(crate) async fn query_members(
     }
     // A deposed leader may still claim leadership: try the one with the newest revision.
     answered.sort_by_key(|member| std::cmp::Reverse(member.status.revision));
-    let alive = answered
+    let reachable = answered
         .iter()
         .filter_map(|member| Some((member.target.ordinal?, member.status.revision)))
         .collect();
@@ -117,14 +117,14 @@ pub(crate) async fn query_members(
         }
         return ObservedMembership::NoQuorum {
             reason: failure,
-            reachable: alive,
+            reachable,
         };
     };
     match list_members(leader, etcd, &serving).await {
         Ok(members) => ObservedMembership::Known(members),
         Err(error) => ObservedMembership::NoQuorum {
             reason: ErrorChain(&error).to_string(),
-            reachable: alive,
+            reachable,
         },
     }
 }
@@ -135,23 +135,23 @@ async fn query_status<'a>(
 ) -> Result<RespondingMember<'a>, DialError> {
     let mut client = dialer.connect(&target.endpoint).await?;
     let status = call("Status", &target.endpoint, client.status()).await?;
-    let (member, cluster) = status
+    let (member_id, cluster) = status
         .header()
         .map(|header| (MemberId(header.member_id()), ClusterId(header.cluster_id())))
         .unwrap_or_default();
     Ok(RespondingMember {
         target,
-        member_id: member,
+        member_id,
         status: to_endpoint_status(&status, cluster),
         client,
     })
 }
 
-fn to_endpoint_status(status: &StatusResponse, cluster: ClusterId) -> EndpointStatus {
+fn to_endpoint_status(status: &StatusResponse, cluster_id: ClusterId) -> EndpointStatus {
     EndpointStatus {
         // etcd reports 0 for "no leader".
         leader: Some(MemberId(status.leader())).filter(|leader| leader.0 != 0),
-        cluster_id: cluster,
+        cluster_id,
         version: status.version().to_owned(),
         revision: status
             .header()

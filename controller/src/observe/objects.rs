@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_crashes_when_the_kubelet_waits_before_it_starts_it_again() {
+    fn crash_count_is_the_restart_count_only_in_crash_loop_back_off() {
         let etcd = |state: Value| {
             observe_status(&json!({ "containerStatuses": [{
                 "name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": 7, "state": state,
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_asked_where_it_listens_whatever_the_spec_says_since() {
+    fn pod_is_queried_on_its_own_ports_not_those_of_the_spec() {
         let mut pod: Pod = serde_json::from_value(json!({
             "spec": { "containers": [
                 { "name": "etcd", "ports": [
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_check_says_is_kept_in_its_words() {
+    fn init_check_message_is_kept_verbatim() {
         let report = InitReport {
             version: InitReport::VERSION,
             member: "main-0".to_owned(),

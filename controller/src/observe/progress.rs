@@ -66,7 +66,7 @@ impl LogRead {
         known: Option<&Self>,
         job: &str,
         log: Option<&str>,
-        at: Timestamp,
+        read_at: Timestamp,
     ) -> Self {
         let sample = log.and_then(|log| ProgressSample::latest_for_job(log, RESTORE_JOB));
         let reported = sample.as_ref().and_then(RestoreProgress::from_sample);
@@ -74,7 +74,7 @@ impl LogRead {
         let known = known.filter(|known| known.job_uid == job);
         Self {
             job_uid: job.to_owned(),
-            read_at: at,
+            read_at,
             has_failed: log.is_none(),
             progress: reported.or_else(|| known?.progress),
         }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_line_tells_how_far_it_is() {
+    fn newest_log_line_gives_the_progress() {
         let log = format!(
             "{}\n{}\nbye\n",
             progress_line(1, 200),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_total_there_are_no_percents() {
+    fn progress_without_a_total_has_no_percentage() {
         assert_eq!(
             read_at_noon(None, Some(&progress_line(5, 0))).progress,
             None
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_read_changes_nothing() {
+    fn unreadable_log_keeps_the_last_progress() {
         let never = read_at_noon(None, None);
         assert_eq!((never.progress, never.has_failed), (None, true));
         let known = read_at_noon(None, Some(&progress_line(50, 100)));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_now_and_then_and_rarely_when_that_is_in_vain() {
+    fn log_is_read_periodically_and_less_often_after_a_failure() {
         let later = |seconds| noon() + SignedDuration::from_secs(seconds);
         let due = |known: &LogRead, seconds| known.is_due(later(seconds));
         let known = read_at_noon(None, Some(""));

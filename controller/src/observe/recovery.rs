@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_ours_whichever_process_took_it() {
+    fn lock_is_ours_whichever_controller_process_acquired_it() {
         let observed = parse_document(&lock_config_map(&lock(LOCK_HOLDER)));
         assert_eq!(observed.parse_error, None);
         assert!(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_writes_until_it_has_ended_whoever_deletes_it() {
+    fn deleted_pod_can_write_until_it_has_ended() {
         let pod = |phase: Value| {
             let deleted = "2026-11-16T12:00:00Z";
             serde_json::from_value::<Pod>(
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_nobody_can_read_is_not_an_empty_one() {
+    fn unreadable_document_is_not_treated_as_empty() {
         assert!(
             parse_document(&lock_config_map(&json!("mine")))
                 .parse_error

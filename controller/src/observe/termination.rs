@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_killed_for_its_memory_is_told_with_how_far_it_was() {
+    fn oom_killed_program_is_reported_with_its_progress() {
         assert_eq!(
             describe("OOMKilled", 137, PROGRESS_LINE).unwrap(),
             "killed: memory limit exceeded (OOMKilled); progress 43 %, 86 B of 200 B"
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_told_from_a_failure_of_its_own() {
+    fn signal_is_distinguished_from_an_error_exit() {
         assert_eq!(describe("Error", 137, "").unwrap(), "killed by signal 9");
         assert_eq!(
             describe("Error", 1, "panic: full\n").unwrap(),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_logged_last_is_told_in_words() {
+    fn last_log_line_is_reported_as_text() {
         let warning = r#"{"level":"WARN","message":"no answer","error":"timed out","attempt":3}"#;
         assert_eq!(
             describe("Error", 1, warning).unwrap(),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_cut() {
+    fn overlong_line_is_truncated() {
         let line = "ö".repeat(10_000);
         assert_eq!(
             describe("Error", 1, &line).unwrap().chars().count(),

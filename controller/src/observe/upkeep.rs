@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_count_only_with_what_they_are_behind() {
+    fn delta_bytes_count_only_with_their_base_revision() {
         let parsed = |pairs: &[(&str, &str)]| {
             let annotations = pairs
                 .iter()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pins_of_this_controller_are_kept_alive() {
+    fn only_pins_of_this_controller_are_renewed() {
         let pin = |holder: &str| {
             let pin = Pin {
                 holder: holder.to_owned(),

@@ -22,23 +22,19 @@ pub(crate) fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> Str
             format!("Scaling the StatefulSet from {from} to {to} pods")
         }
         ReconcileStep::DeletePod {
-            ordinal,
-            reason: cause,
-            ..
+            ordinal, reason, ..
         } => format!(
             "Restarting pod {} ({})",
             pod(ordinal),
-            describe_pod_deletion(*cause)
+            describe_pod_deletion(*reason)
         ),
         ReconcileStep::DeletePvc {
-            ordinal,
-            reason: cause,
-            ..
+            ordinal, reason, ..
         } => {
             format!(
                 "Deleting the PVC of {} ({})",
                 pod(ordinal),
-                describe_pvc_deletion(*cause)
+                describe_pvc_deletion(*reason)
             )
         }
         ReconcileStep::AddLearner { ordinal } => format!("Adding {} as a learner", pod(ordinal)),
@@ -46,14 +42,12 @@ pub(crate) fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> Str
             format!("Promoting learner {} to a voting member", pod(ordinal))
         }
         ReconcileStep::RemoveMember {
-            ordinal,
-            reason: cause,
-            ..
+            ordinal, reason, ..
         } => {
             format!(
                 "Removing member {} from the cluster ({})",
                 pod(ordinal),
-                describe_member_removal(*cause)
+                describe_member_removal(*reason)
             )
         }
         ReconcileStep::MoveLeader { from, to } => {
@@ -73,7 +67,7 @@ pub(crate) fn describe_step(step: &ReconcileStep, desired: &DesiredState) -> Str
             "Recreating StatefulSet, keeping its pods".to_owned()
         }
         ReconcileStep::Recover(step) => super::recovery::describe_recovery_step(step, desired),
-        ReconcileStep::Wait { blocker: on } => describe_blocker(on, desired),
+        ReconcileStep::Wait { blocker } => describe_blocker(blocker, desired),
     }
 }
 

@@ -95,7 +95,7 @@ fn without_member_query(mut fixture: ClusterFixture) -> ClusterFixture {
 }
 
 #[test]
-fn a_whole_cluster_is_ready_in_every_way() {
+fn healthy_cluster_has_every_ready_condition() {
     let status = status_of(&ClusterFixture::healthy(3));
     for type_ in [
         ConditionType::Ready,
@@ -130,7 +130,7 @@ fn a_whole_cluster_is_ready_in_every_way() {
 }
 
 #[test]
-fn the_same_world_is_told_the_same_way_however_late_it_is() {
+fn unchanged_observation_gives_an_unchanged_status_later() {
     let fixture = ClusterFixture::healthy(3).with_backup(60);
     let first = status_of(&fixture);
     let again = status_after(
@@ -143,7 +143,7 @@ fn the_same_world_is_told_the_same_way_however_late_it_is() {
 }
 
 #[test]
-fn a_size_is_told_again_when_it_is_off_by_a_tenth() {
+fn db_size_is_updated_when_it_differs_by_a_tenth() {
     let mut fixture = ClusterFixture::healthy(1);
     let before = status_of(&fixture);
     let size = |fixture: &ClusterFixture| {
@@ -164,7 +164,7 @@ fn a_size_is_told_again_when_it_is_off_by_a_tenth() {
 }
 
 #[test]
-fn quorum_is_counted_over_the_members_there_should_be() {
+fn quorum_is_counted_over_the_expected_members() {
     let mut fixture = without_member_query(ClusterFixture::healthy(3));
     fixture.observed.leases.retain(|ordinal, _| ordinal.0 == 0);
     assert_eq!(
@@ -179,7 +179,7 @@ fn quorum_is_counted_over_the_members_there_should_be() {
 }
 
 #[test]
-fn one_voter_of_three_that_were_members_is_no_quorum_whatever_it_can_do_alone() {
+fn one_of_three_former_voters_is_no_quorum() {
     let mut fixture = ClusterFixture::healthy(3);
     let ObservedMembership::Known(members) = &mut fixture.observed.membership else {
         panic!("membership was queried");
@@ -204,7 +204,7 @@ fn one_voter_of_three_that_were_members_is_no_quorum_whatever_it_can_do_alone() 
 }
 
 #[test]
-fn a_cluster_that_shrinks_keeps_its_quorum() {
+fn cluster_that_scales_in_keeps_its_quorum() {
     let fixture = ClusterFixture::healthy(5).with_replicas(3);
     let ready = condition(&status_of(&fixture), &ConditionType::Ready);
     assert_eq!(ready.status, ConditionStatus::True);
@@ -212,7 +212,7 @@ fn a_cluster_that_shrinks_keeps_its_quorum() {
 }
 
 #[test]
-fn what_a_silent_member_once_said_is_no_second_cluster() {
+fn expired_lease_does_not_cause_a_cluster_id_mismatch() {
     let mismatch_after = |renewed: i64| {
         let mut fixture = without_member_query(ClusterFixture::healthy(3));
         let lease = fixture.observed.leases.get_mut(&Ordinal(2)).unwrap();
@@ -225,7 +225,7 @@ fn what_a_silent_member_once_said_is_no_second_cluster() {
 }
 
 #[test]
-fn a_cluster_that_grows_keeps_its_quorum() {
+fn cluster_that_scales_out_keeps_its_quorum() {
     let fixture = ClusterFixture::healthy(1)
         .with_replicas(3)
         .with_waiting_pod(1);
@@ -240,7 +240,7 @@ fn a_cluster_that_grows_keeps_its_quorum() {
 }
 
 #[test]
-fn silence_is_unknown_before_it_is_not_ready() {
+fn expired_lease_makes_a_member_unknown_before_not_ready() {
     let state = |fixture: ClusterFixture| {
         let member = status_of(&fixture).members.unwrap()[2].clone();
         (member.status, member.reason)
@@ -270,7 +270,7 @@ fn silence_is_unknown_before_it_is_not_ready() {
 }
 
 #[test]
-fn members_nobody_can_say_anything_of_make_readiness_unknown_not_false() {
+fn unknown_members_make_readiness_unknown_not_false() {
     let fixture = with_lease_age(
         with_lease_age(without_member_query(ClusterFixture::healthy(3)), 1, 70),
         2,
@@ -287,7 +287,7 @@ fn members_nobody_can_say_anything_of_make_readiness_unknown_not_false() {
 }
 
 #[test]
-fn times_move_only_with_what_they_are_about() {
+fn transition_times_change_only_with_their_condition() {
     let before = status_of(&ClusterFixture::healthy(3));
     let later = noon() + SignedDuration::from_secs(400);
     let after = status_after(
@@ -304,7 +304,7 @@ fn times_move_only_with_what_they_are_about() {
 }
 
 #[test]
-fn members_in_different_clusters_are_told() {
+fn members_in_different_clusters_are_reported() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture
         .observed
@@ -344,7 +344,7 @@ fn backup_condition(
 }
 
 #[test]
-fn backups_are_ready_as_long_as_their_schedules_are_kept() {
+fn backups_are_ready_while_their_schedules_are_met() {
     let is = |status, reason: &str| (status, reason.to_owned());
     let (good, late, bad) = (
         is(ConditionStatus::True, "BackupSucceeded"),
@@ -381,7 +381,7 @@ fn backups_are_ready_as_long_as_their_schedules_are_kept() {
 }
 
 #[test]
-fn a_cluster_without_a_store_says_nothing_of_backups() {
+fn cluster_without_a_store_has_no_backup_condition() {
     let status = status_of(&ClusterFixture::healthy(3));
     assert!(
         !status
@@ -393,7 +393,7 @@ fn a_cluster_without_a_store_says_nothing_of_backups() {
 }
 
 #[test]
-fn a_cluster_that_sleeps_keeps_what_was_true() {
+fn hibernated_cluster_keeps_its_last_conditions() {
     let before = status_of(&ClusterFixture::healthy(3));
     let mut hibernated = without_member_query(ClusterFixture::healthy(3).with_replicas(0));
     hibernated.stateful_set_mut().replicas = 0;
@@ -410,7 +410,7 @@ fn a_cluster_that_sleeps_keeps_what_was_true() {
 }
 
 #[test]
-fn conditions_of_others_stay() {
+fn conditions_of_other_controllers_stay() {
     let mut before = status_of(&ClusterFixture::healthy(3));
     let mut foreign = condition(&before, &ConditionType::Ready);
     foreign.type_ = ConditionType::LastSnapshotCompactionSucceeded;
@@ -423,7 +423,7 @@ fn conditions_of_others_stay() {
 }
 
 #[test]
-fn a_pass_that_failed_is_told_and_its_generation_is_not_done() {
+fn failed_reconcile_is_reported_and_its_generation_is_not_observed() {
     let failure = ReconcileFailure {
         code: "ERR_SYNC_STATEFULSET".to_owned(),
         description: "apply StatefulSet main".to_owned(),
@@ -437,7 +437,7 @@ fn a_pass_that_failed_is_told_and_its_generation_is_not_done() {
 }
 
 #[test]
-fn lost_data_is_told_and_so_is_its_end() {
+fn data_loss_is_reported_until_it_is_recovered() {
     let lost = ClusterFixture::healthy(1)
         .with_member_down(0)
         .with_finding(0, InitFinding::NeedsRestore)
@@ -455,7 +455,7 @@ fn lost_data_is_told_and_so_is_its_end() {
 }
 
 #[test]
-fn who_joins_another_cluster_is_done_when_all_vote() {
+fn joining_cluster_is_bootstrapped_when_all_members_vote() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.desired.joins_existing_cluster = true;
     let mut etcd = etcd_resource(&fixture);
@@ -487,7 +487,7 @@ fn who_joins_another_cluster_is_done_when_all_vote() {
 }
 
 #[test]
-fn somebody_looks_again_when_the_next_lease_runs_out() {
+fn status_is_requeued_when_the_next_lease_expires() {
     let fixture = without_member_query(ClusterFixture::healthy(3));
     let etcd = etcd_resource(&fixture);
     let plan = fixture.plan();
@@ -502,7 +502,7 @@ fn somebody_looks_again_when_the_next_lease_runs_out() {
 }
 
 #[test]
-fn transitions_are_events_and_standing_still_is_none() {
+fn transitions_emit_events_and_an_unchanged_status_emits_none() {
     let before = status_of(&ClusterFixture::healthy(3));
     assert_eq!(collect_events(Some(&before), &before), []);
     let down = status_after(
@@ -527,7 +527,7 @@ fn transitions_are_events_and_standing_still_is_none() {
 }
 
 #[test]
-fn what_a_check_has_against_starting_is_told_in_its_words() {
+fn init_refusal_is_reported_verbatim() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_member_down(2)
         .with_finding(2, InitFinding::Refused);
@@ -558,7 +558,7 @@ fn what_a_check_has_against_starting_is_told_in_its_words() {
 }
 
 #[test]
-fn how_far_a_restore_is_is_told_while_it_goes_on() {
+fn restore_progress_is_reported_while_it_runs() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.observed.pods.clear();
     fixture.stateful_set_mut().replicas = 0;

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_equal_hash_is_called_so() {
+    fn only_an_equal_hash_is_reported_as_equal() {
         let equal = describe_hash_comparison(Some("equal 7:0:000000ff"));
         assert_eq!(equal, "content equals etcd's (HashKV 7:0:000000ff)");
         for other in [

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_listing_is_sorted_into_its_kinds() {
+    fn listing_is_sorted_into_fulls_deltas_chunks_and_foreign_objects() {
         let found = Catalogue::from_listing(
             "p",
             build_listing(&[
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_both_layouts_is_found_in_the_current_one() {
+    fn snapshot_in_both_layouts_is_found_in_v2() {
         let name = "Full-00000000-00000010-5.gz";
         let found = Catalogue::from_listing(
             "",

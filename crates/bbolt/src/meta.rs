@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_meta_of_a_real_snapshot_decodes_and_encodes_to_the_same_bytes() {
+    fn meta_of_a_real_snapshot_round_trips() {
         let bytes = real_page_0();
         let meta = Meta::decode(&bytes).unwrap();
         assert_eq!(
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_meta_is_noticed() {
+    fn flipped_bit_in_a_meta_is_detected() {
         for bit in MAGIC_OFFSET * 8..META_LEN * 8 {
             let mut bytes = real_page_0();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn the_other_byte_order_is_named_as_such() {
+    fn other_byte_order_is_reported() {
         let mut bytes = real_page_0();
         bytes[MAGIC_OFFSET..VERSION_OFFSET].reverse();
         assert_eq!(Meta::decode(&bytes), Err(MetaFault::ByteOrder));
     }
 
     #[test]
-    fn the_successor_goes_to_the_other_page_with_matching_parity() {
+    fn next_meta_is_written_to_the_other_page_with_matching_parity() {
         let meta = Meta::decode(&real_page_0()).unwrap();
         assert_eq!(meta.next_slot(0), Some((1, TxId(13))));
         assert_eq!(meta.next_slot(1), Some((0, TxId(14))));

@@ -28,8 +28,8 @@ pub(crate) struct PageWriter<D> {
 }
 
 impl<D: Disk> PageWriter<D> {
-    pub(crate) fn new(disk: D, page_size: u32, next: PageId) -> Result<Self, BboltError> {
-        let pending_at = next
+    pub(crate) fn new(disk: D, page_size: u32, next_page: PageId) -> Result<Self, BboltError> {
+        let pending_at = next_page
             .0
             .checked_mul(u64::from(page_size))
             .ok_or(BboltError::FileTooLarge)?;
@@ -37,7 +37,7 @@ impl<D: Disk> PageWriter<D> {
         Ok(Self {
             disk,
             page_size,
-            next_page: next,
+            next_page,
             pending,
             pending_at,
         })

@@ -76,17 +76,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_look_says_nothing_about_before() {
+    fn first_observation_counts_no_unchanged_time() {
         assert_eq!(unchanged_after(&[7]), Duration::ZERO);
     }
 
     #[test]
-    fn frequent_looks_add_up_to_the_time_between() {
+    fn frequent_observations_add_up_to_the_elapsed_time() {
         assert_eq!(unchanged_after(&[0, 3, 6, 9, 12]), Duration::from_secs(12));
     }
 
     #[test]
-    fn a_long_time_without_a_look_is_no_proof_of_death() {
+    fn long_gap_between_observations_counts_only_in_part() {
         assert_eq!(unchanged_after(&[0, 3, 1000]), Duration::from_secs(8));
         assert!(
             unchanged_after(&[0, 1000, 2000]) >= TTL,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_starts_the_count_again() {
+    fn change_restarts_the_unchanged_time() {
         let (mut tracker, start) = (ChangeTracker::default(), Instant::now());
         tracker.observe("lock", &1, TTL, start);
         tracker.observe("lock", &2, TTL, start + TTL / 2);

@@ -44,7 +44,7 @@ pub struct HeldLock {
 impl HeldLock {
     pub(crate) fn new(
         coordinator: Arc<Coordinator>,
-        claim: LockToken,
+        token: LockToken,
         ttl: Duration,
         requested: Instant,
     ) -> Self {
@@ -53,7 +53,7 @@ impl HeldLock {
         ))));
         Self {
             coordinator,
-            token: claim,
+            token,
             ttl,
             validity,
         }
@@ -155,10 +155,10 @@ pub struct LockFence {
 }
 
 impl LockFence {
-    pub(crate) fn without_validity(coordinator: Arc<Coordinator>, claim: LockToken) -> Self {
+    pub(crate) fn without_validity(coordinator: Arc<Coordinator>, token: LockToken) -> Self {
         Self {
             coordinator,
-            token: claim,
+            token,
             validity: None,
         }
     }

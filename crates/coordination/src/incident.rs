@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_on_the_wire_are_an_interface() {
+    fn incident_json_format_is_stable() {
         let text = json!({
             "id": "5f3a", "cause": "quorumLost", "stage": "restoring", "base": 1, "size": 3,
             "source": "bestCopy", "token": "restored-5f3a", "attempt": 1,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_adds_survives() {
+    fn fields_of_later_versions_are_preserved() {
         let text = json!({
             "id": "5f3a", "cause": "requested", "stage": "closed", "base": 0, "size": 1,
             "source": "backup", "target": {"revision": 7}, "token": "t", "attempt": 2,

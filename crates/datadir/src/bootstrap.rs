@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_a_default_restore_are_those_of_etcdutl() {
+    fn raft_files_equal_those_of_a_default_etcdutl_restore() {
         let dir = tempfile::tempdir().unwrap();
         let member = dir.path().join("member");
         let membership = build_membership("default=http://localhost:2380", "etcd-cluster");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_member_gets_the_same_files_but_for_its_identity() {
+    fn raft_files_of_members_differ_only_in_identity() {
         let dir = tempfile::tempdir().unwrap();
         let membership = build_membership(
             "x=http://127.0.0.1:25011,y=http://127.0.0.1:25021,z=http://127.0.0.1:25031",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owner_may_read_them() {
+    fn raft_files_are_readable_by_their_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let member = dir.path().join("member");
         let membership = build_membership("default=http://localhost:2380", "t");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_exists_is_overwritten() {
+    fn existing_raft_files_are_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let membership = build_membership("default=http://localhost:2380", "t");
         let me = membership.members()[0].id;

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_is_live_while_someone_writes_it() {
+    fn database_is_in_use_while_exclusively_locked() {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
         assert!(!is_in_use(&db).unwrap(), "missing database");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_does_not_make_a_database_live_but_keeps_it_from_being_held() {
+    fn shared_lock_is_not_in_use_but_prevents_an_exclusive_lock() {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
         std::fs::write(&db, b"").unwrap();

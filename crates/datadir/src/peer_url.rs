@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_kept_as_it_was_written() {
+    fn url_text_is_preserved() {
         for text in [
             "http://localhost:2380",
             "https://etcd-main-0.etcd-main-peer.ns.svc:2380",
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_own_name() {
+    fn each_invalid_url_has_a_specific_error() {
         let fault = |text: &str| text.parse::<PeerUrl>().unwrap_err();
         for text in ["", "localhost:2380", "ftp://a:1", "://a:1"] {
             assert!(matches!(fault(text), PeerUrlError::Scheme { .. }), "{text}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_have_empty_places_but_not_only_those() {
+    fn url_list_ignores_empty_entries_but_must_have_one_url() {
         let urls = parse_peer_urls("http://a:1,,https://b:2,").unwrap();
         assert_eq!(
             urls.iter().map(PeerUrl::as_str).collect::<Vec<_>>(),

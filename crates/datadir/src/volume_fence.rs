@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_was_overtaken_is_told_so() {
+    fn superseded_job_fails_the_fence_check() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
         let first = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_one_may_come_again() {
+    fn same_token_acquires_the_fence_again() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
         let first = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_too_late_does_not_begin() {
+    fn older_epoch_or_attempt_does_not_acquire_the_fence() {
         let late = acquire_after("6/a1b2/2/pod-b", "5/a1b2/1/pod-a");
         assert_eq!(late, Err(Some(FenceEpoch(6))));
         let retried = acquire_after("6/a1b2/2/pod-b", "6/a1b2/1/pod-a");
@@ -222,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_an_earlier_incident_that_starts_late_does_not_begin() {
+    fn late_job_of_an_earlier_incident_does_not_acquire_the_fence() {
         let late = acquire_after("1800000001/c3d4/1/pod-b", "1800000000/a1b2/9/pod-a");
         assert_eq!(late, Err(Some(FenceEpoch(1_800_000_001))));
     }
 
     #[test]
-    fn whoever_was_sent_last_is_let_in_whatever_the_attempt() {
+    fn newest_epoch_acquires_the_fence_at_any_attempt() {
         for (first, second) in [
             ("5/a1b2/3/pod-a", "6/a1b2/3/pod-b"),
             ("5/a1b2/3/pod-a", "6/a1b2/1/pod-b"),
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn two_incidents_under_one_epoch_have_no_order() {
+    fn incidents_with_equal_epochs_have_no_order() {
         assert_eq!(acquire_after("5/a1b2/2/pod-a", "5/c3d4/1/pod-b"), Ok(()));
         assert_eq!(acquire_after("5/c3d4/1/pod-b", "5/a1b2/2/pod-a"), Ok(()));
     }
 
     #[test]
-    fn a_mark_that_is_no_token_is_replaced() {
+    fn invalid_token_in_the_fence_file_is_replaced() {
         for mark in [
             "",
             "garbage",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_an_epoch_above_one_that_is_honoured() {
+    fn highest_valid_epoch_can_still_be_superseded() {
         let highest = "4503599627370495/a1b2/1/pod-a";
         let refused = acquire_after(highest, "5/a1b2/1/pod-b");
         assert_eq!(refused, Err(Some(FenceEpoch(EPOCH_LIMIT - 1))));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_is_gone_is_nobodys() {
+    fn deleted_fence_file_fails_the_check() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
         let fence = VolumeFence::acquire(&data_dir, "5/a1b2/1").unwrap();

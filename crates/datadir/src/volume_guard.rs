@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_belongs_to_whoever_marked_it_first() {
+    fn volume_belongs_to_the_namespace_that_marked_it_first() {
         let volume = tempfile::tempdir().unwrap();
         let data_dir = volume.path().join("new.etcd");
         assert_eq!(
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_the_peers_a_file_of_the_owner_in_the_parent_folder() {
+    fn guard_is_the_upstream_safe_guard_file_readable_by_owner_only() {
         let volume = tempfile::tempdir().unwrap();
         write_volume_guard(&volume.path().join("new.etcd/"), "garden").unwrap();
         let file = volume.path().join("safe_guard");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_cannot_be_read_is_not_taken_for_absent() {
+    fn unreadable_guard_is_an_error_and_not_absent() {
         let volume = tempfile::tempdir().unwrap();
         fs::create_dir(volume.path().join("safe_guard")).unwrap();
         let checked = check_volume_guard(&volume.path().join("data"), "a");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_with_a_line_end_is_the_same_namespace_and_an_empty_one_is_another() {
+    fn trailing_newline_in_guard_is_ignored_and_empty_guard_mismatches() {
         let volume = tempfile::tempdir().unwrap();
         let (file, data_dir) = (volume.path().join("safe_guard"), volume.path().join("data"));
         fs::write(&file, "garden\n").unwrap();

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn hash_kv_round_trips() {
         for compact_revision in [None, Some(Revision(41))] {
             let hash = HashKv {
                 hash: 0x0a_bcde,
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_hash_kv_is_refused() {
         let wrong = [
             "",
             "7",

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_shown_as_etcd_shows_it() {
+    fn member_id_is_formatted_as_in_etcd() {
         assert_eq!(MemberId(0x0e9e_05c5).to_string(), "e9e05c5");
         assert_eq!(
             MemberId::from_hex("8e9e05c52164694d"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_id_survives_the_signed_form() {
+    fn lease_id_round_trips_through_signed() {
         let id = LeaseId(0xffff_ffff_ffff_fffe);
         assert_eq!(LeaseId::from_signed(id.to_signed()), id);
         assert_eq!(id.to_signed(), -2);

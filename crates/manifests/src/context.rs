@@ -48,7 +48,7 @@ impl<'a> RenderContext<'a> {
     pub(crate) fn new(
         etcd: &'a Etcd,
         settings: &'a OperatorSettings,
-        shape: &'a RenderInput,
+        input: &'a RenderInput,
     ) -> Result<Self, RenderError> {
         let names = Names::new(etcd);
         for (field, value) in [("name", names.etcd), ("namespace", names.namespace)] {
@@ -57,14 +57,14 @@ impl<'a> RenderContext<'a> {
             }
         }
         let spec = &etcd.spec;
-        let place = StoreContext::for_backup(settings, shape);
+        let place = StoreContext::for_backup(settings, input);
         let store = spec.backup.store.as_ref();
         Ok(Self {
             names,
             ports: Ports::from_etcd(etcd)?,
             certificates: PodCertificates::new(
                 spec.etcd.client_url_tls.as_ref(),
-                shape.peer_tls.certificates(),
+                input.peer_tls.certificates(),
                 spec.backup.tls.as_ref(),
             )?,
             quota_bytes: values::bytes_or_default(
@@ -78,7 +78,7 @@ impl<'a> RenderContext<'a> {
             },
             etcd,
             settings,
-            input: shape,
+            input,
         })
     }
 

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_an_object_becomes_a_value_a_label_may_have() {
+    fn object_name_becomes_a_valid_label_value() {
         assert_eq!(
             to_label_value("druid.gardener.cloud:etcd:a"),
             "druid.gardener.cloud-etcd-a"

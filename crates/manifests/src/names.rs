@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_consumers_rely_on() {
+    fn object_names_are_stable() {
         let etcd = etcd_named("etcd-main");
         let names = Names::new(&etcd);
         assert_eq!(names.role(), "druid.gardener.cloud:etcd:etcd-main");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_part_of_the_member_and_not_of_the_pod() {
+    fn member_name_prefix_is_not_part_of_the_pod_name() {
         let mut etcd = etcd_named("etcd-main");
         etcd.spec.member_name_prefix = Some("eu".into());
         etcd.spec.volume_claim_template = Some("main-etcd".into());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_and_pods_of_an_etcd_with_a_longer_name_are_not_mine() {
+    fn pvcs_and_pods_of_an_etcd_with_a_longer_name_do_not_match() {
         let etcd = etcd_named("etcd-main");
         let names = Names::new(&etcd);
         assert_eq!(names.pvc_ordinal("etcd-main-etcd-main-1"), Some(1));

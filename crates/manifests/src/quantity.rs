@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_a_number_of_bytes_is_understood() {
+    fn every_quantity_notation_is_parsed() {
         for (text, expected) in [
             ("8Gi", 8 << 30),
             ("100Mi", 100 << 20),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_bytes_is_an_error() {
+    fn invalid_quantity_is_an_error() {
         for text in ["", "Gi", ".", "1.2.3", "8GiB", "1e", "8 Gi", "e3"] {
             assert!(
                 matches!(parse(text), Err(QuantityError::Syntax { .. })),

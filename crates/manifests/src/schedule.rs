@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_spelled_so_that_everybody_understands_them() {
+    fn cron_steps_are_normalized() {
         for (given, expected) in [
             ("0 */24 * * *", "0 0 * * *"),
             ("*/5 */3 * * *", "*/5 */3 * * *"),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_keep_their_length_in_a_spelling_every_flag_takes() {
+    fn durations_are_rewritten_in_a_form_every_flag_accepts() {
         for (text, expected) in [
             ("1h30m", "5400s"),
             ("1.5h", "5400s"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_none_is_named() {
+    fn invalid_port_error_names_the_field() {
         assert_eq!(port_or_default("p", None, 2379).unwrap(), 2379);
         assert_eq!(port_or_default("p", Some(1), 2379).unwrap(), 1);
         for invalid in [0, -1, 65_536] {

@@ -96,7 +96,7 @@ pub fn hash_kv_compacted<S: ReadAt>(
 
 fn compute_hash_kv<S: ReadAt>(
     database: &Database<S>,
-    (current, compact): (Revision, Option<Revision>),
+    (current, compact_revision): (Revision, Option<Revision>),
     revision: Revision,
 ) -> Result<HashKv, HashError> {
     if revision > current {
@@ -105,7 +105,7 @@ fn compute_hash_kv<S: ReadAt>(
             current,
         });
     }
-    if let Some(oldest) = compact.filter(|compact| revision < *compact) {
+    if let Some(oldest) = compact_revision.filter(|compact_revision| revision < *compact_revision) {
         return Err(HashError::Compacted {
             asked: revision,
             oldest,
@@ -114,8 +114,11 @@ fn compute_hash_kv<S: ReadAt>(
     let key = database
         .bucket(schema::KEY)?
         .ok_or(DatabaseStatusError::NotEtcd)?;
-    let mut keep = match compact {
-        Some(compact) => Some((compact, find_live_rows(database, &key, revision, compact)?)),
+    let mut keep = match compact_revision {
+        Some(compact_revision) => Some((
+            compact_revision,
+            find_live_rows(database, &key, revision, compact_revision)?,
+        )),
         None => None,
     };
     let mut crc = crc32c::crc32c(schema::KEY);
@@ -128,13 +131,13 @@ fn compute_hash_kv<S: ReadAt>(
         if row.main > revision {
             break;
         }
-        if let Some((compact, keep)) = &mut keep
-            && row.main <= *compact
+        if let Some((compact_revision, keep)) = &mut keep
+            && row.main <= *compact_revision
         {
             let is_in_use = keep.bits.pop().unwrap_or_default();
             let is_skipped = !keep.is_empty && !is_in_use;
             // etcd leaves a tombstone of the compacted revision out of the hash, although the row may still exist.
-            if is_skipped || (row.main == *compact && row.is_tombstone) {
+            if is_skipped || (row.main == *compact_revision && row.is_tombstone) {
                 continue;
             }
         }
@@ -144,7 +147,7 @@ fn compute_hash_kv<S: ReadAt>(
     Ok(HashKv {
         hash: crc,
         revision,
-        compact_revision: compact,
+        compact_revision,
     })
 }
 

@@ -341,8 +341,8 @@ impl HistoryChecker {
 /// Returns true when the numbers of a row are consistent.
 fn is_consistent(row: RevisionKey, kv: &KeyValue<'_>) -> bool {
     let KeyValue {
-        create_revision: created,
-        mod_revision: modified,
+        create_revision,
+        mod_revision,
         version,
         ..
     } = *kv;
@@ -351,11 +351,11 @@ fn is_consistent(row: RevisionKey, kv: &KeyValue<'_>) -> bool {
     }
     // etcd stores only the key in a delete.
     if row.is_tombstone {
-        return created.0 == 0 && modified.0 == 0 && version == 0;
+        return create_revision.0 == 0 && mod_revision.0 == 0 && version == 0;
     }
-    modified == row.main
-        && created.0 >= 1
-        && created <= modified
+    mod_revision == row.main
+        && create_revision.0 >= 1
+        && create_revision <= mod_revision
         && version >= 1
-        && (version == 1) == (created == modified)
+        && (version == 1) == (create_revision == mod_revision)
 }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_rows_round_trip() {
+    fn documented_rows_round_trip() {
         let row = hex::decode("0a01611002180420022a0133").unwrap();
         let decoded = KeyValue::decode(&row).unwrap();
         assert_eq!(
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_row_is_an_error() {
+    fn truncated_row_is_an_error() {
         let row = hex::decode("0a01611002180420022a0133").unwrap();
         let whole_fields = [0, 3, 5, 7, 9, 12];
         for len in (0..row.len()).filter(|len| !whole_fields.contains(len)) {
@@ -122,7 +122,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = KeyValue::decode(&bytes);
         }
     }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_keys_decode() {
+    fn documented_keys_decode() {
         let put = RevisionKey {
             main: Revision(2),
             sub: 0,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_length_and_mark_is_refused() {
+    fn key_with_wrong_length_or_marker_is_refused() {
         for len in (0..40).filter(|len| ![17, 18].contains(len)) {
             assert_eq!(
                 RevisionKey::decode(&vec![0; len]),
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn byte_order_is_revision_order(a in any::<(u32, u16)>(), b in any::<(u32, u16)>()) {
+        fn byte_order_of_keys_is_revision_order(a in any::<(u32, u16)>(), b in any::<(u32, u16)>()) {
             let key = |(main, sub): (u32, u16)| RevisionKey {
                 main: Revision(i64::from(main)), sub: i64::from(sub), is_tombstone: false,
             };

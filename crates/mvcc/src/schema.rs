@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_lease_round_trips() {
+    fn documented_lease_round_trips() {
         let lease = Lease {
             id: LeaseId(0x1cc4_a1e2_08af_bf0b),
             ttl_seconds: 3600,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_alarm_decodes() {
+    fn documented_alarm_decodes() {
         let key = hex::decode("089d83c7abb5cca5d31e1001").unwrap();
         let member = MemberId(0x1ea6_9663_5571_c19d);
         assert_eq!(

@@ -50,12 +50,12 @@ impl Remote {
     /// ignore the condition of a conditional write.
     pub(crate) fn new(
         store: Arc<dyn ObjectStore>,
-        parts: Option<Arc<dyn MultipartStore>>,
+        multipart: Option<Arc<dyn MultipartStore>>,
         checks_before_write: bool,
     ) -> Self {
         Self {
             store,
-            multipart: parts,
+            multipart,
             checks_before_write,
         }
     }

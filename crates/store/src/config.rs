@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_provider_reads_back_from_its_name() {
+    fn every_provider_parses_from_its_name() {
         for provider in StorageProvider::ALL {
             assert_eq!(provider.name().parse(), Ok(provider));
         }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_variable_counts_as_unset() {
+    fn empty_variable_counts_as_unset() {
         let env = Environment::from_iter([("A", ""), ("B", "b")]);
         assert_eq!(env.get("A"), None);
         assert_eq!(env.get("B"), Some("b"));

@@ -73,10 +73,10 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    pub(crate) fn new(patience: RetryPolicy) -> Self {
+    pub(crate) fn new(policy: RetryPolicy) -> Self {
         let now = Instant::now();
         Self {
-            policy: patience,
+            policy,
             started: now,
             last_progress: now,
             failed_attempts: 0,
@@ -132,11 +132,11 @@ impl RetryState {
     }
 
     /// Fails the operation with its last fault.
-    pub(crate) fn give_up(&self, fault: AttemptError) -> RetriesExhausted {
+    pub(crate) fn give_up(&self, last_error: AttemptError) -> RetriesExhausted {
         RetriesExhausted {
             attempts: self.failed_attempts + 1,
             elapsed: self.started.elapsed(),
-            last_error: fault,
+            last_error,
         }
     }
 
@@ -164,14 +164,14 @@ impl RetriesExhausted {
         let Self {
             attempts,
             elapsed,
-            last_error: fault,
+            last_error,
         } = self;
         StoreError::Request {
             step,
             place,
             attempts,
             elapsed,
-            source: Box::new(fault),
+            source: Box::new(last_error),
         }
     }
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_transient_fault_is_tried_again_until_it_passes() {
+    async fn transient_fault_is_retried_until_it_passes() {
         let outcome = POLICY.run(|count| async move {
             if count < 4 {
                 Err(short_body_error())
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lasting_fault_ends_before_the_deadline() {
+    async fn persistent_fault_ends_before_the_deadline() {
         let started = Instant::now();
         let exhausted = POLICY
             .run(|_| async { Err::<(), _>(short_body_error()) })
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_cut_into_requests_and_ends_at_the_deadline() {
+    async fn stalled_requests_time_out_and_retries_end_at_the_deadline() {
         let started = Instant::now();
         let exhausted = POLICY
             .run(|_| std::future::pending::<Result<(), _>>())
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_permanent_fault_is_tried_once() {
+    async fn permanent_fault_is_not_retried() {
         let exhausted = POLICY
             .run(|_| async { Err::<(), _>(AttemptError::BodyTooLong { expected: 1 }) })
             .await
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn progress_moves_the_deadline() {
+    async fn progress_extends_the_deadline() {
         let mut attempts = RetryState::new(POLICY);
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_secs(19)).await;

@@ -42,7 +42,7 @@ mod tests {
     struct RootError;
 
     #[test]
-    fn causes_follow_and_none_is_said_twice() {
+    fn error_chain_lists_each_cause_once() {
         let error = TopError(MiddleError(RootError));
         assert_eq!(
             ErrorChain(&error).to_string(),

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_of_the_peer_are_understood() {
+    fn numeric_log_levels_of_etcd_backup_restore_are_accepted() {
         let filter = |level: &str| {
             LogArgs {
                 log_level: level.into(),

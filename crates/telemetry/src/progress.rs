@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn dropping_ends_the_display() {
+    fn dropped_reporter_stops_its_thread() {
         let progress = ProgressReporter::start("test", ProgressSample::default);
         assert!(progress.thread.is_some());
         drop(progress);
     }
 
     #[test]
-    fn what_a_job_logs_of_its_progress_is_what_is_read() {
+    fn progress_logged_by_a_job_is_parsed() {
         let log = capture_log(|| {
             report_sample(RESTORE_JOB, &sample(1, 200), None);
             report_sample(RESTORE_JOB, &sample(86, 200), None);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_another_shape_tells_nothing() {
+    fn log_in_another_format_has_no_progress() {
         let foreign = [
             "",
             "INFO working job=\"restore\" bytes=1 total_bytes=2",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn percents_are_whole_and_never_more_than_all_of_it() {
+    fn percent_is_an_integer_and_at_most_100() {
         assert_eq!(sample(0, 0).percent(), None);
         assert_eq!(sample(0, 3).percent(), Some(0));
         assert_eq!(sample(2, 3).percent(), Some(66));

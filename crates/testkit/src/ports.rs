@@ -74,14 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_twice() {
+    fn no_port_is_allocated_twice() {
         let ports: BTreeSet<u16> = (0..200).map(|_| free_port()).collect();
         assert_eq!(ports.len(), 200);
         assert!(ports.iter().all(|port| *port < 30_000), "{ports:?}");
     }
 
     #[test]
-    fn a_port_in_use_is_passed_over() {
+    fn port_in_use_is_not_free() {
         let [port, next] = free_ports();
         assert_ne!(port, next);
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_one_holder() {
+    fn port_block_has_one_holder() {
         let (one, other) = (PortBlock::acquire(), PortBlock::acquire());
         assert_ne!(one.remaining, other.remaining);
     }

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_init_says_is_what_is_read() {
+    fn init_report_is_parsed_as_written() {
         let text = json!({
             "verdict": "restore-required",
             "reason": "data of member etcd-main-0 is missing",
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_on_the_wire_are_an_interface() {
+    fn init_report_json_is_stable() {
         let text = serde_json::to_value(sample_report()).unwrap();
         let expected = json!({
             "version": 1,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_report_is_not_guessed_at() {
+    fn report_of_a_newer_version_is_refused() {
         let text = json!({"verdict": "ready", "init": {"version": 2, "decision": "dance"}});
         let message = TerminationMessage::parse(&text.to_string()).unwrap();
         let error = message.init_report().unwrap_err();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_restore_did_is_read_and_details_of_another_shape_are_left_out() {
+    fn restore_details_are_parsed_and_unknown_formats_are_ignored() {
         let text = json!({
             "verdict": "restored", "revision": 41, "startRevision": 1_000_000_041_i64,
             "clusterId": "cdf818194e3a8c32", "base": "Full-00000000-00000041-1", "seconds": 1.5,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn by_whom_a_writer_was_overtaken_is_read_where_it_is_told() {
+    fn superseding_epoch_is_parsed_where_present() {
         let read = |text: &str| TerminationMessage::parse(text).unwrap().overtaken_by;
         let reported = r#"{"verdict": "in-use", "reason": "no", "overtakenBy": 1800000000}"#;
         assert_eq!(read(reported), Some(1_800_000_000));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_log_and_other_verbs_are_told_apart() {
+    fn log_text_and_reports_of_other_commands_are_distinguished() {
         let foreign = TerminationMessage::parse("panic: out of memory").unwrap_err();
         assert!(
             matches!(foreign, TerminationMessageError::Invalid { .. }),

@@ -167,13 +167,13 @@ pub struct Decoder<R> {
 impl<R: Read> Decoder<R> {
     /// Decodes the `length` bytes of `input`, continuing the checksum chain at `crc`. 0 accepts any value in the
     /// segment's first record. `file` is only used in errors.
-    pub fn new(input: R, file: &Path, length: u64, place: SegmentRole, crc: u32) -> Self {
+    pub fn new(input: R, file: &Path, length: u64, role: SegmentRole, crc: u32) -> Self {
         let buffer = BytesMut::new();
         Self {
             input,
             file: file.to_owned(),
             length,
-            role: place,
+            role,
             offset: 0,
             crc,
             buffer,

@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_length_field_is_the_one_etcd_writes() {
+    fn length_field_matches_etcd() {
         assert_eq!(hex::encode(FrameLength::encode(4)), "0400000000000084");
         assert_eq!(hex::encode(FrameLength::encode(0x1f)), "1f00000000000081");
         assert_eq!(hex::encode(FrameLength::encode(0x10)), "1000000000000000");
     }
 
     #[test]
-    fn a_length_field_survives_a_round_trip() {
+    fn length_field_round_trips() {
         for length in 1..=64 {
             let decoded = FrameLength::decode(FrameLength::encode(length)).unwrap();
             assert_eq!(decoded.record_len, length);
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn padding_that_does_not_fit_the_length_is_noticed() {
+    fn padding_that_does_not_match_the_length_is_detected() {
         let mut field = FrameLength::encode(5);
         field[7] ^= 1;
         assert!(!FrameLength::decode(field).unwrap().has_valid_padding());
     }
 
     #[test]
-    fn only_a_whole_zero_share_of_a_sector_counts_as_torn() {
+    fn only_a_fully_zeroed_sector_counts_as_torn() {
         let mut payload = vec![1; 1500];
         assert!(!has_zero_sector(8, &payload));
         payload[505..1016].fill(0); // the second sector's share is 504..1016 when the payload starts at byte 8

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_escapes_is_escaped() {
+    fn strings_are_escaped_as_in_go() {
         let mut out = String::new();
         push_string(&mut out, "a<b>&\"\\\u{2028}\u{1}\n/é\u{7f}");
         assert_eq!(
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_commas_between_its_items() {
+    fn list_items_are_separated_by_commas() {
         let mut out = String::new();
         push_strings(&mut out, &["a", "b"]);
         push_strings::<&str>(&mut out, &[]);

@@ -68,10 +68,10 @@ pub fn repair(dir: &Path) -> Result<Option<RepairReport>, RepairError> {
         } => (at, discarded_bytes),
     };
     // Copy and sync before truncating: a crash in between must not lose the only copy.
-    let evidence = find_free_name(&end.file);
-    copy_segment(dir, &end.file, &evidence).map_err(|source| RepairError::Copy {
+    let broken_copy = find_free_name(&end.file);
+    copy_segment(dir, &end.file, &broken_copy).map_err(|source| RepairError::Copy {
         file: end.file.clone(),
-        evidence: evidence.clone(),
+        evidence: broken_copy.clone(),
         source,
     })?;
     truncate_segment(&end).map_err(|source| RepairError::Truncate {
@@ -81,7 +81,7 @@ pub fn repair(dir: &Path) -> Result<Option<RepairReport>, RepairError> {
     Ok(Some(RepairReport {
         end,
         discarded_bytes,
-        broken_copy: evidence,
+        broken_copy,
     }))
 }
 

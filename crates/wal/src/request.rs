@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_an_internal_request_is_told_apart() {
+    fn each_kind_of_internal_request_is_classified() {
         // header {ID 7}, then one part with one field in it
         let with_part = |key: &[u8]| [b"\xa2\x06\x02\x08\x07", key, b"\x02\x08\x01"].concat();
         let kinds: Vec<_> = [0x1a, 0x22, 0x2a, 0x32, 0x3a, 0x42, 0x4a, 0x52]
@@ -153,7 +153,7 @@ mod tests {
                                2800320038004800500058006000680070007800800100";
 
     #[test]
-    fn the_value_of_a_bare_v2_request_is_not_taken_for_a_put() {
+    fn value_of_a_bare_v2_request_is_not_a_put() {
         let request = hex::decode(SET_VERSION).unwrap();
         assert_eq!(classify_normal(&request), RaftRequestKind::V2);
         let without_the_zeros = &request[..34];
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_an_upper_bound() {
+    fn write_count_is_an_upper_bound() {
         let put = b"\x22\x02\x08\x01";
         let entries = [
             entry(EntryKind::Normal, put),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_stops_the_count() {
+    fn first_error_stops_the_count() {
         assert_eq!(count_possible_writes([Err("cut")]), Err("cut"));
     }
 }

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_survives_a_round_trip() {
+    fn segment_name_round_trips() {
         let name = SegmentName {
             sequence: 0x1f,
             first_index: RaftIndex(0xabc),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_etcd_would_not_write_is_no_segment() {
+    fn name_etcd_would_not_write_is_not_a_segment() {
         for name in [
             "0-0.wal",
             "000000000000001F-0000000000000abc.wal",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_between_segments_is_named() {
+    fn gap_between_segments_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         for sequence in [3, 4, 6] {
             let name = SegmentName {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn files_beside_the_segments_are_told_not_taken() {
+    fn other_files_are_reported_and_not_read_as_segments() {
         let dir = tempfile::tempdir().unwrap();
         for name in [
             "0000000000000000-0000000000000000.wal",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_segments_is_an_error_of_its_own() {
+    fn directory_without_segments_is_a_distinct_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(
             list_segments(dir.path()),

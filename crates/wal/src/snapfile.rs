@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart() {
+    fn only_valid_snap_names_are_parsed() {
         let name = SnapName {
             term: Term(1),
             index: RaftIndex(0x2a),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_and_a_zero_crc_are_empty_snapshots() {
+    fn empty_file_and_zero_crc_are_empty_snapshots() {
         assert!(matches!(
             SnapFile::decode(Bytes::new()),
             Err(SnapError::Empty)
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_changes_what_a_snapshot_says_and_no_cut_goes_unnoticed() {
+    fn flipped_bits_and_truncations_never_change_a_decoded_snapshot() {
         let snap = SnapFile {
             term: Term(3),
             index: RaftIndex(9),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_named() {
+    fn damaged_file_is_named_in_the_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0000000000000001-0000000000000001.snap");
         assert!(matches!(

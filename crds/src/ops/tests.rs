@@ -5,7 +5,7 @@ fn config(json: &serde_json::Value) -> EtcdOpsTaskConfig {
 }
 
 #[test]
-fn a_task_does_exactly_one_thing() {
+fn task_has_exactly_one_operation() {
     let one = config(&serde_json::json!({ "moveLeader": { "to": "main-1" } }));
     assert!(
         matches!(one.operation(), Ok(Operation::MoveLeader(to)) if to.to.as_deref() == Some("main-1"))
@@ -19,7 +19,7 @@ fn a_task_does_exactly_one_thing() {
 }
 
 #[test]
-fn a_restore_aims_at_the_newest_state_unless_told_otherwise() {
+fn restore_targets_the_newest_state_by_default() {
     assert_eq!(Restore::default().target(), Ok(RestoreTarget::Newest));
     let both = Restore {
         to_revision: Some(7),
@@ -35,7 +35,7 @@ fn a_restore_aims_at_the_newest_state_unless_told_otherwise() {
 }
 
 #[test]
-fn a_snapshot_without_limits_has_the_documented_ones() {
+fn snapshot_without_timeouts_has_the_documented_defaults() {
     let bare: OnDemandSnapshot =
         serde_json::from_value(serde_json::json!({ "type": "full" })).unwrap();
     assert_eq!(bare, OnDemandSnapshot::new(SnapshotType::Full));

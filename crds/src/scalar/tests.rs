@@ -5,7 +5,7 @@ fn parse_span(text: &str) -> Result<Duration, DurationError> {
 }
 
 #[test]
-fn a_span_is_the_sum_of_its_parts() {
+fn duration_is_the_sum_of_its_parts() {
     assert_eq!(parse_span("300s"), Ok(Duration::from_mins(5)));
     assert_eq!(parse_span("1h30m"), Ok(Duration::from_mins(90)));
     assert_eq!(parse_span("1.5h"), Ok(Duration::from_mins(90)));
@@ -18,13 +18,13 @@ fn a_span_is_the_sum_of_its_parts() {
 }
 
 #[test]
-fn digits_past_a_nanosecond_are_dropped_whatever_their_number() {
+fn digits_below_a_nanosecond_are_dropped() {
     let text = format!("1.{}s", "9".repeat(60));
     assert_eq!(parse_span(&text), Ok(Duration::from_nanos(1_999_999_999)));
 }
 
 #[test]
-fn a_span_that_cannot_be_counted_is_an_error_where_it_is_used() {
+fn too_long_duration_is_an_error() {
     for text in [
         "99999999999h",
         "999999999999999999999999999999999999999999s",
@@ -37,7 +37,7 @@ fn a_span_that_cannot_be_counted_is_an_error_where_it_is_used() {
 }
 
 #[test]
-fn an_error_says_where_the_text_stops_making_sense() {
+fn duration_error_names_the_invalid_position() {
     assert_eq!(
         parse_span("5s7"),
         Err(DurationError::UnknownUnit {
@@ -69,7 +69,7 @@ fn an_error_says_where_the_text_stops_making_sense() {
 }
 
 #[test]
-fn no_patience_limit_is_a_bare_or_a_written_zero() {
+fn zero_with_or_without_unit_means_no_retry_limit() {
     assert_eq!(RetryPolicy::from("0").limit(), Ok(None));
     assert_eq!(RetryPolicy::from("0s").limit(), Ok(None));
     assert_eq!(
@@ -79,7 +79,7 @@ fn no_patience_limit_is_a_bare_or_a_written_zero() {
 }
 
 #[test]
-fn the_schedules_of_the_grammar_match_and_the_others_do_not() {
+fn schedule_pattern_matches_exactly_its_grammar() {
     let pattern = regex::Regex::new(SCHEDULE_PATTERN).unwrap();
     for good in [
         "* * * * *",
@@ -129,7 +129,7 @@ fn the_schedules_of_the_grammar_match_and_the_others_do_not() {
 }
 
 #[test]
-fn our_own_schedules_are_any_five_fields() {
+fn cron_pattern_accepts_any_five_fields() {
     let pattern = regex::Regex::new(CRON_PATTERN).unwrap();
     assert!(pattern.is_match("0,30 2-6/2 * JAN-JUN 0"));
     assert!(!pattern.is_match("@daily"));

@@ -6,7 +6,7 @@ use std::path::Path;
 use mainstay_crds::generated::generate_files;
 
 #[test]
-fn definitions_and_reference_are_current() {
+fn generated_crds_and_reference_are_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let update = std::env::var_os("MAINSTAY_UPDATE_CRDS").is_some();
     for file in generate_files() {
@@ -25,7 +25,7 @@ fn definitions_and_reference_are_current() {
 }
 
 #[test]
-fn no_stray_definition_lies_beside_the_generated_ones() {
+fn yaml_folder_holds_only_generated_crds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("yaml");
     let mut found: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -42,7 +42,7 @@ fn no_stray_definition_lies_beside_the_generated_ones() {
 }
 
 #[test]
-fn the_yaml_is_the_definition_a_client_would_apply() {
+fn generated_yaml_equals_the_crd_and_fits_client_side_apply() {
     for (file, definition) in generate_files().iter().zip(mainstay_crds::crd::all_crds()) {
         let read: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
             serde_norway::from_str(&file.text).unwrap();

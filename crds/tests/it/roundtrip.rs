@@ -11,7 +11,7 @@ fn full_etcd() -> Etcd {
 }
 
 #[test]
-fn a_resource_with_fields_of_tomorrow_is_read() {
+fn resource_with_fields_of_later_versions_is_read() {
     let mut newer = load_sample("etcd-everything.yaml");
     newer["spec"]["tomorrow"] = json!({ "a": 1 });
     newer["spec"]["etcd"]["tomorrow"] = json!([1, 2]);
@@ -21,7 +21,7 @@ fn a_resource_with_fields_of_tomorrow_is_read() {
 }
 
 #[test]
-fn what_is_written_is_status_alone() {
+fn status_apply_writes_only_status() {
     let etcd = full_etcd();
     let body = status::apply(
         &etcd,
@@ -42,7 +42,7 @@ fn what_is_written_is_status_alone() {
 }
 
 #[test]
-fn names_of_tomorrow_are_kept() {
+fn unknown_enum_values_are_kept() {
     let conditions = full_etcd().status.unwrap().conditions.unwrap();
     assert_eq!(conditions[0].type_, ConditionType::Ready);
     assert_eq!(
@@ -60,7 +60,7 @@ fn names_of_tomorrow_are_kept() {
 }
 
 #[test]
-fn known_names_are_read_as_themselves() {
+fn known_enum_values_round_trip() {
     for known in ConditionType::KNOWN {
         assert_eq!(&ConditionType::from(known.as_str()), known);
     }
@@ -74,7 +74,7 @@ fn known_names_are_read_as_themselves() {
 }
 
 #[test]
-fn without_our_fields_the_safe_choice_is_taken() {
+fn spec_without_mainstay_fields_gets_safe_defaults() {
     let spec = full_etcd().spec;
     assert!(spec.mainstay.is_none());
     assert_eq!(spec.recovery_mode(), RecoveryMode::Approve);
@@ -84,7 +84,7 @@ fn without_our_fields_the_safe_choice_is_taken() {
 }
 
 #[test]
-fn references_without_a_name_count_as_none() {
+fn reference_without_a_name_counts_as_none() {
     let spec = full_etcd().spec;
     let peer = spec.etcd.peer_url_tls.unwrap();
     assert_eq!(peer.tls.client_secret(), None);
@@ -95,7 +95,7 @@ fn references_without_a_name_count_as_none() {
 }
 
 #[test]
-fn only_the_namespace_tells_which_resource_a_status_belongs_to() {
+fn status_apply_sends_no_resource_version() {
     let mut cluster = Etcd::new("main", mainstay_crds::EtcdSpec::default());
     cluster.metadata.resource_version = Some("42".into());
     let body = status::apply(&cluster, &EtcdStatus::default());

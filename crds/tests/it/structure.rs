@@ -84,7 +84,7 @@ fn schemas_are_structural() {
 }
 
 #[test]
-fn formats_are_those_kubernetes_knows() {
+fn formats_are_supported_by_kubernetes() {
     for_each_node(|_, path, node| {
         if let Some(format) = node["format"].as_str() {
             assert!(
@@ -122,7 +122,7 @@ fn only_ops_tasks_have_defaults() {
 }
 
 #[test]
-fn every_field_of_ours_is_documented() {
+fn every_own_field_is_documented() {
     for_each_node(|_, path, node| {
         let foreign = [
             "affinity",
@@ -144,7 +144,7 @@ fn every_field_of_ours_is_documented() {
 }
 
 #[test]
-fn lists_that_are_sets_hold_strings() {
+fn set_lists_hold_strings() {
     for_each_node(|_, path, node| {
         if node["x-kubernetes-list-type"] == "set" {
             assert_eq!(node["items"]["type"], "string", "{path}");
@@ -153,7 +153,7 @@ fn lists_that_are_sets_hold_strings() {
 }
 
 #[test]
-fn without_rules_only_the_rules_are_missing() {
+fn without_rules_removes_only_the_rules() {
     for definition in crd::all_crds() {
         let bare = definition.without_rules();
         assert!(
@@ -184,7 +184,7 @@ fn without_rules_only_the_rules_are_missing() {
 }
 
 #[test]
-fn typed_and_written_schemas_agree() {
+fn typed_and_generated_schemas_match() {
     /// Numbers as floats: JSON distinguishes 1 and 1.0, Kubernetes does not.
     fn normalize_numbers(value: &Value) -> Value {
         match value {
@@ -230,7 +230,7 @@ fn printer_columns(version: &Value) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn an_etcd_scales_and_prints_as_etcd_druids_does() {
+fn etcd_scale_and_printer_columns_match_etcd_druid() {
     let etcd = crd::etcd_crd();
     let version = only_version(&etcd);
     assert_eq!(
@@ -271,7 +271,7 @@ fn an_etcd_scales_and_prints_as_etcd_druids_does() {
 }
 
 #[test]
-fn tasks_have_status_names_and_columns() {
+fn task_crds_have_expected_names_status_and_columns() {
     let ops = crd::ops_task_crd();
     let value = ops.to_value();
     assert_eq!(

@@ -127,7 +127,7 @@ pub(crate) async fn run(
         scratch_dir,
         force,
         default_lease_ttl,
-        upstream: peer,
+        upstream,
         upstream_restore: _,
     } = args;
     let backup = Backup::open(&store.into_config()?, &context.environment).await?;
@@ -140,7 +140,7 @@ pub(crate) async fn run(
         return Ok(CommandOutcome::new(ExitVerdict::Unchanged, text, &details));
     }
     // etcd-backup-restore compacts in --data-dir, so existing command lines have a volume there.
-    let scratch = create_scratch_dir(scratch_dir.or(peer.data_dir).as_deref())?;
+    let scratch = create_scratch_dir(scratch_dir.or(upstream.data_dir).as_deref())?;
     let meter = Arc::new(Meter::default());
     meter.add_total(chain_bytes(&chain));
     let job = CompactionRun {

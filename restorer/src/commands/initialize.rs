@@ -176,13 +176,13 @@ fn refuse_multi_member_restore(members: usize) -> Result<(), CommandFailure> {
 
 async fn restore(
     backup: &Backup,
-    seating: NewCluster,
+    cluster: NewCluster,
     options: &RestoreOptionsArgs,
     context: &CommandContext,
 ) -> Result<CommandOutcome, CommandFailure> {
     let plan = RestorePlan {
         selection: ChainSelection::find(&backup.catalogue, ChainRequest::new(ChainTarget::Latest))?,
-        cluster: seating,
+        cluster,
         options: options.rebuild_options(&TargetArgs::default()),
         bump: options.revision_bump(newest_revision(&backup.catalogue)),
         expected_hash: options.expect_hash_kv,

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_is_two_numbers() {
+    fn owner_is_two_numbers() {
         let expected = FileOwner { uid: 65532, gid: 0 };
         assert_eq!(parse_owner("65532:0"), Ok(expected));
         for wrong in ["65532", "a:b", "1:2:3", ":", "-1:1"] {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_right_owner_is_not_touched() {
+    fn files_with_the_right_owner_are_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("v2")).unwrap();
         fs::write(folder.path().join("v2/Full-1"), "x").unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn root_gives_everything_away_and_others_are_told_what_they_cannot() {
+    fn chown_changes_all_files_as_root_and_fails_otherwise() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a"), "x").unwrap();
         let stranger = FileOwner {

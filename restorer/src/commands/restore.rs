@@ -163,7 +163,7 @@ pub(crate) async fn run(
         fence,
         dry_run,
     } = args;
-    let seating = members.build_new_cluster(context.now)?;
+    let cluster = members.build_new_cluster(context.now)?;
     // Before the fence, which already writes to the volume.
     refuse_foreign_volume(&members.data_dir, namespace.as_deref())?;
     // A dry run records nothing on the volume.
@@ -180,33 +180,27 @@ pub(crate) async fn run(
         Some(config) => Some(Backup::open(config, &context.environment).await?),
         None => None,
     };
-    let newest = backup
-        .as_ref()
-        .and_then(|backup| newest_revision(&backup.catalogue));
+    let catalogue = backup.as_ref().map(|backup| &backup.catalogue);
+    let newest = catalogue.and_then(newest_revision);
     // Never go back behind the backup: clients have seen its newest revision.
     if let Some(candidate) = candidate.filter(|candidate| candidate.is_as_new_as(newest)) {
         if dry_run {
             return Ok(describe_data_dir_plan(&candidate));
         }
-        return restore_from_data_dir(
-            candidate,
-            seating,
-            options.revision_bump(newest),
-            (fence, context.now),
-        )
-        .await;
+        let bump = options.revision_bump(newest);
+        return restore_from_data_dir(candidate, cluster, bump, (fence, context.now)).await;
     }
     let Some(backup) = backup else {
         let reason = "neither a usable data directory nor a backup exists";
         return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason));
     };
-    let route = ChainSelection::find(&backup.catalogue, target.chain_request())?;
+    let selection = ChainSelection::find(&backup.catalogue, target.chain_request())?;
     if dry_run {
-        return Ok(describe_chain_plan(&route.chain));
+        return Ok(describe_chain_plan(&selection.chain));
     }
     let plan = RestorePlan {
-        selection: route,
-        cluster: seating,
+        selection,
+        cluster,
         options: options.rebuild_options(&target),
         bump: options.revision_bump(newest),
         expected_hash: options.expect_hash_kv,
@@ -214,11 +208,8 @@ pub(crate) async fn run(
         now: context.now,
     };
     let restored = directory::restore(&backup, plan).await?;
-    Ok(CommandOutcome::new(
-        ExitVerdict::Restored,
-        restored.to_string(),
-        &restored,
-    ))
+    let text = restored.to_string();
+    Ok(CommandOutcome::new(ExitVerdict::Restored, text, &restored))
 }
 
 /// Records the token of this writer on the volume, if there is one.

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_is_kept_and_a_second_time_changes_nothing() {
+    async fn previous_data_directory_is_kept_and_a_second_run_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let data_dir = folder.path().join("new.etcd");
         fs::create_dir_all(data_dir.join("member")).unwrap();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_volume_of_somebody_else_is_not_touched() {
+    async fn volume_of_another_namespace_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let data_dir = folder.path().join("new.etcd");
         fs::create_dir_all(data_dir.join("member")).unwrap();

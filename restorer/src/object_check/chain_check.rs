@@ -91,14 +91,19 @@ pub(crate) fn check_chain(
     Ok(reached)
 }
 
-fn gap_error(newest: Revision, resumes: Revision, after: String, before: String) -> RebuildError {
+fn gap_error(
+    newest_restorable: Revision,
+    resumes: Revision,
+    after: String,
+    before: String,
+) -> RebuildError {
     RebuildError::Gap {
-        from: newest.next(),
+        from: newest_restorable.next(),
         to: resumes.previous(),
         after,
         before,
         resumes,
-        newest_restorable: newest,
+        newest_restorable,
     }
 }
 

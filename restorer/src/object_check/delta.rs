@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_of_several_events_and_holes_between_them_are_told_apart() {
+    fn revisions_with_several_events_are_not_gaps() {
         let span = span(
             &[(5, ""), (5, ""), (6, ""), (9, ""), (10, "")],
             StopPoint::End,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_revision_behind_the_moment_is_noted_and_one_without_time_too() {
+    fn first_revision_after_the_time_and_first_untimed_are_recorded() {
         let moment: Timestamp = "2026-01-01T00:00:05Z".parse().unwrap();
         let events = [
             (5, "2026-01-01T00:00:04Z"),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_does_not_grow_with_the_number_of_holes() {
+    fn memory_does_not_grow_with_the_number_of_gaps() {
         let events: Vec<(i64, &str)> = (0..1000).map(|n| (2 * n + 1, "")).collect();
         let span = span(&events, StopPoint::End);
         assert_eq!((span.runs.len(), span.events), (MAX_RUNS, 1000));

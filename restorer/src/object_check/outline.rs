@@ -233,7 +233,7 @@ impl Outline {
         }
         let start = page.0.saturating_mul(page_size);
         let end = start.saturating_add((u64::from(overflow) + 1).saturating_mul(page_size));
-        let what = match (flags, count) {
+        let kind = match (flags, count) {
             (LEAF_FLAG, 0) => return self.add_trace(page, LastElement::Empty),
             (_, 0) => return,
             (LEAF_FLAG, _) => PendingReadKind::LeafElement { end },
@@ -241,14 +241,7 @@ impl Outline {
         };
         let offset = start + u64::from(count) * HEADER_BYTES as u64;
         if offset + HEADER_BYTES as u64 <= end {
-            self.request_read(
-                PendingRead {
-                    offset,
-                    page,
-                    kind: what,
-                },
-                view,
-            );
+            self.request_read(PendingRead { offset, page, kind }, view);
         }
     }
 
@@ -283,8 +276,8 @@ impl Outline {
         true
     }
 
-    fn add_trace(&mut self, page: PageId, end: LastElement) {
-        let trace = Trace { page, last: end };
+    fn add_trace(&mut self, page: PageId, last: LastElement) {
+        let trace = Trace { page, last };
         if let Some(block) = self
             .traces
             .last_mut()

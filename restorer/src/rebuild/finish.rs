@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bump_begins_behind_everything_clients_may_have_seen() {
+    fn bumped_revision_is_above_every_revision_clients_may_have_seen() {
         let start = |bump| bump_revision(Revision(70), bump).unwrap().0;
         assert_eq!(start(bump(0, 100)), 70, "no bump requested");
         assert_eq!(start(bump(10, 70)), 80);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bump_beyond_the_numbers_is_refused() {
+    fn revision_bump_that_overflows_is_refused() {
         for (by, newest) in [(u64::MAX, 0), (10, i64::MAX)] {
             assert!(bump_revision(Revision(70), bump(by, newest)).is_err());
         }

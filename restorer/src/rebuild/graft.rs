@@ -75,10 +75,9 @@ fn check_target_reached(
 ) -> Result<(), RebuildError> {
     let reached = rebuilt.revision;
     match (job.options.stop, stopped) {
-        (StopPoint::Revision(wanted), _) if reached < wanted => Err(RebuildError::ChainTooShort {
-            reached,
-            target: wanted,
-        }),
+        (StopPoint::Revision(target), _) if reached < target => {
+            Err(RebuildError::ChainTooShort { reached, target })
+        }
         (StopPoint::Time(_), Some((later, object))) if reached < later.previous() => {
             Err(RebuildError::Gap {
                 from: reached.next(),

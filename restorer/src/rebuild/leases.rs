@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_leases_of_live_keys_are_made_again() {
+    fn only_leases_of_live_keys_are_recreated() {
         let mut tracker = LeaseTracker::default();
         for step in [
             event(EventKind::Put, "kept", 1, None),

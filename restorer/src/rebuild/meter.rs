@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_attempt_is_not_further_than_it_is() {
+    fn second_attempt_resets_the_progress() {
         let meter = Meter::default();
         meter.reset(10);
         meter.advance(9);

@@ -273,7 +273,7 @@ impl RowWriter<'_> {
             previous_object,
             ..
         } = self;
-        let (last, next) = leaves
+        let (last, next_page) = leaves
             .finish()
             .map_err(|source| RebuildError::Database { source })?;
         let scratch = |source| RebuildError::Scratch { source };
@@ -281,14 +281,14 @@ impl RowWriter<'_> {
             spool.push(&leaf).map_err(scratch)?;
         }
         let leaves = spool.into_leaves().map_err(scratch)?;
-        let (range, first_object) = match (first, position) {
+        let (revisions, first_object) = match (first, position) {
             (Some((first, object)), Some((last, _))) => (Some((first, last)), object),
             _ => (None, String::new()),
         };
         Ok(DeltaLeaves {
             leaves,
-            next_page: next,
-            revisions: range,
+            next_page,
+            revisions,
             first_object,
             stopped_before,
             stopped_in_object: stopped_before.map(|_| previous_object),

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_come_back_in_order() {
+    fn spooled_leaves_are_read_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let mut spool = LeafSpool::create(directory.path()).unwrap();
         let leaves: Vec<PagePointer> = (0..5000u64)

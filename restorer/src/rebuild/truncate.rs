@@ -17,28 +17,28 @@ use super::leases::{NewLease, new_lease};
 pub(crate) fn truncate_to_revision(
     job: &RebuildContext<'_>,
     facts: &DatabaseStatus,
-    wanted: Revision,
+    target: Revision,
     reported: &BTreeMap<LeaseId, NewLease>,
 ) -> Result<Vec<NewLease>, RebuildError> {
     let object = || job.chain.base.name.to_string();
     // Compaction has removed rows that were still live at an older revision.
-    if let Some(compact) = facts.compact_revision().filter(|compact| wanted < *compact) {
+    if let Some(compact) = facts.compact_revision().filter(|compact| target < *compact) {
         let holds = facts.revision;
         return Err(RebuildError::Compacted {
             object: object(),
             holds,
             compact,
-            target: wanted,
+            target,
         });
     }
     let failed = |source| RebuildError::Database { source };
     let leases =
-        find_live_leases(job, wanted, reported).map_err(|source| RebuildError::BaseRow {
+        find_live_leases(job, target, reported).map_err(|source| RebuildError::BaseRow {
             object: object(),
             source,
         })?;
     let mut update = Update::open(job.file).map_err(failed)?;
-    let bound = RevisionKey::end_of(wanted);
+    let bound = RevisionKey::end_of(target);
     update
         .append_after_key(schema::KEY, Some(&bound))
         .map_err(failed)?

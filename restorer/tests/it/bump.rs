@@ -25,7 +25,7 @@ fn restore_start_revision(home: &Home, revision: i64, by: i64) -> i64 {
 }
 
 #[test]
-fn an_earlier_state_begins_behind_everything_the_backup_has() {
+fn bumped_earlier_state_starts_above_every_revision_of_the_backup() {
     let home = Home::from_fixture("gzip-3.5.30");
     assert_eq!(
         restore_start_revision(&home, NEWEST_REVISION - 500, 100),
@@ -38,7 +38,7 @@ fn an_earlier_state_begins_behind_everything_the_backup_has() {
 }
 
 #[test]
-fn without_a_bump_an_earlier_state_keeps_its_revision() {
+fn earlier_state_without_a_bump_keeps_its_revision() {
     let home = Home::from_fixture("gzip-3.5.30");
     assert_eq!(
         restore_start_revision(&home, NEWEST_REVISION - 500, 0),

@@ -50,7 +50,7 @@ fn assert_copies_identical(home: &Home) {
 }
 
 #[test]
-fn every_fixture_is_copied_byte_for_byte_and_can_be_restored_there() {
+fn every_fixture_is_copied_byte_for_byte_and_restorable() {
     for name in FIXTURES {
         let home = Home::from_fixture(name);
         let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
@@ -75,7 +75,7 @@ fn every_fixture_is_copied_byte_for_byte_and_can_be_restored_there() {
 }
 
 #[test]
-fn running_again_copies_what_is_missing_and_touches_nothing_else() {
+fn second_run_copies_only_missing_objects() {
     let home = Home::from_fixture("overlap-3.5.30");
     expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
     let names = home.list_names(DESTINATION_DIR);
@@ -112,7 +112,7 @@ fn running_again_copies_what_is_missing_and_touches_nothing_else() {
 }
 
 #[test]
-fn objects_become_visible_bases_first_and_in_the_order_they_follow_each_other() {
+fn bases_become_visible_first_and_deltas_in_chain_order() {
     let home = Home::from_fixture("overlap-3.5.30");
     let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
     let made = |name: &str| {
@@ -135,7 +135,7 @@ fn objects_become_visible_bases_first_and_in_the_order_they_follow_each_other() 
 }
 
 #[test]
-fn a_damaged_object_is_named_and_not_copied_and_the_others_are() {
+fn damaged_object_is_named_and_only_the_others_are_copied() {
     for fixture in FIXTURES {
         for start in [
             "Full-00000000-0000068",
@@ -163,7 +163,7 @@ fn a_damaged_object_is_named_and_not_copied_and_the_others_are() {
 }
 
 #[test]
-fn a_cut_object_is_not_copied() {
+fn truncated_object_is_not_copied() {
     let home = Home::from_fixture("none-3.4.23");
     let name = home.find_name("Incr-00002007");
     home.modify_object(&name, |bytes| bytes.truncate(bytes.len() - 1));
@@ -179,7 +179,7 @@ fn a_cut_object_is_not_copied() {
 }
 
 #[test]
-fn an_object_in_the_way_is_not_overwritten() {
+fn conflicting_object_is_not_overwritten() {
     let home = Home::from_fixture("gzip-3.5.30");
     let name = home.find_name("Incr-00001545");
     std::fs::create_dir_all(home.path(DESTINATION_DIR)).unwrap();
@@ -198,7 +198,7 @@ fn an_object_in_the_way_is_not_overwritten() {
 }
 
 #[test]
-fn the_final_mark_is_dropped_and_the_old_layout_becomes_the_new_one() {
+fn copy_removes_the_final_suffix_and_converts_v1_layout_to_v2() {
     let home = Home::from_fixture("gzip-3.5.30");
     let all = home.list_names(SNAPSHOT_DIR);
     let base = home.find_name("Full-");
@@ -216,7 +216,7 @@ fn the_final_mark_is_dropped_and_the_old_layout_becomes_the_new_one() {
 }
 
 #[test]
-fn a_final_snapshot_that_does_not_come_is_not_waited_for_beyond_the_limit() {
+fn wait_for_a_missing_final_snapshot_ends_at_the_timeout() {
     let home = Home::from_fixture("gzip-3.5.30");
     let flags = [
         "--wait-for-final-snapshot=true",
@@ -242,7 +242,7 @@ fn a_final_snapshot_that_does_not_come_is_not_waited_for_beyond_the_limit() {
 }
 
 #[test]
-fn a_dry_run_tells_what_would_be_copied_and_writes_nothing() {
+fn dry_run_reports_what_would_be_copied_and_writes_nothing() {
     let home = Home::from_fixture("overlap-3.5.30");
     let report = expect_success(run_copy(&home, &["--dry-run"]), ExitVerdict::Shown);
     let planned = report["wouldCopy"].as_array().unwrap();
@@ -265,7 +265,7 @@ fn a_dry_run_tells_what_would_be_copied_and_writes_nothing() {
 }
 
 #[test]
-fn backups_too_old_are_left_out() {
+fn backups_beyond_the_age_limit_are_not_copied() {
     let home = Home::from_fixture("gzip-3.5.30");
     let none = expect_success(
         run_copy(&home, &["--max-backup-age", "0"]),
@@ -283,7 +283,7 @@ fn backups_too_old_are_left_out() {
 }
 
 #[test]
-fn one_at_a_time_works_too() {
+fn copy_succeeds_with_one_parallel_operation() {
     let home = Home::from_fixture("lzw-3.5.30");
     expect_success(
         run_copy(&home, &["--max-parallel-copy-operations", "1"]),
@@ -293,7 +293,7 @@ fn one_at_a_time_works_too() {
 }
 
 #[test]
-fn an_empty_source_is_no_backup_and_a_copy_onto_itself_a_wrong_command() {
+fn empty_source_is_no_backup_and_copy_onto_itself_is_a_usage_error() {
     let home = Home::new();
     let found = expect_failure(run_copy(&home, &[]), ExitVerdict::NoBackup);
     assert!(found.reason().contains("Local bucket/etcd-main"), "{found}");

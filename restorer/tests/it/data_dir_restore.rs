@@ -50,7 +50,7 @@ mod live {
     }
 
     each_version! {
-        async fn a_sound_directory_becomes_another_cluster_with_the_same_keys(version) {
+        async fn valid_directory_becomes_a_new_cluster_with_the_same_keys(version) {
             let home = Home::new();
             let data_dir = home.path("data/new.etcd");
             let (revision, old) = create_stopped_member(version, &data_dir).await;
@@ -71,7 +71,7 @@ mod live {
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_older_than_the_backup_is_not_taken() {
+    async fn directory_older_than_the_backup_is_not_used() {
         let home = Home::from_fixture("gzip-3.5.30");
         let data_dir = home.path("data/new.etcd");
         let (revision, _) = create_stopped_member(EtcdRelease::V3_5New, &data_dir).await;
@@ -87,7 +87,7 @@ mod live {
     }
 
     #[tokio::test]
-    async fn a_volume_of_another_namespace_is_never_written() {
+    async fn volume_of_another_namespace_is_never_written() {
         let home = Home::from_fixture("gzip-3.5.30");
         let data_dir = home.path("data/new.etcd");
         create_stopped_member(EtcdRelease::V3_5New, &data_dir).await;
@@ -113,7 +113,7 @@ mod live {
     }
 
     #[test]
-    fn damaged_data_without_a_backup_is_no_copy() {
+    fn damaged_data_without_a_backup_is_not_restored_from() {
         let home = Home::new();
         let data_dir = home.path("data/new.etcd");
         std::fs::create_dir_all(data_dir.join("member/snap")).unwrap();

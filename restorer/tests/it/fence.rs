@@ -19,7 +19,7 @@ use crate::home::{Home, NOW, expect_success};
 const FIXTURE: &str = "gzip-3.5.30";
 
 #[test]
-fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
+fn superseded_restore_leaves_the_directory_unchanged() {
     let home = Home::from_fixture(FIXTURE);
     let data_dir = home.path("data/new.etcd");
     std::fs::create_dir_all(data_dir.join("member")).unwrap();
@@ -65,7 +65,7 @@ fn whoever_was_overtaken_leaves_the_directory_as_it_is() {
 }
 
 #[test]
-fn whoever_was_sent_last_restores() {
+fn restore_with_the_newest_epoch_succeeds() {
     let home = Home::from_fixture(FIXTURE);
     let data_dir = home.path("data/new.etcd");
     std::fs::create_dir_all(home.path("data")).unwrap();
@@ -104,7 +104,7 @@ fn run_program(home: &Home, verb: &str, token: &str) -> (Option<i32>, Value) {
 }
 
 #[test]
-fn a_job_of_an_earlier_incident_that_starts_late_changes_nothing_and_says_who_came_later() {
+fn late_job_changes_nothing_and_reports_the_superseding_epoch() {
     for verb in ["restore", "set-aside"] {
         let home = Home::from_fixture(FIXTURE);
         let data_dir = home.path("data/new.etcd");

@@ -91,7 +91,7 @@ fn inspect_file(home: &Home, path: &Path, more: &[&str]) -> Result<CommandOutcom
 }
 
 #[test]
-fn the_documented_database_has_the_documented_hashes() {
+fn documented_database_has_the_documented_hashes() {
     let home = Home::new();
     let path = write_file(&home, "db", &smallest_database());
     let report = expect_success(inspect_file(&home, &path, &[]), ExitVerdict::Shown);
@@ -110,7 +110,7 @@ fn the_documented_database_has_the_documented_hashes() {
 }
 
 #[test]
-fn a_backup_has_the_hash_and_the_keys_of_its_source() {
+fn backup_has_the_hash_and_the_keys_of_its_source() {
     for name in FIXTURES {
         let home = Home::from_fixture(name);
         let expected = FixtureState::load(name);
@@ -138,7 +138,7 @@ fn a_backup_has_the_hash_and_the_keys_of_its_source() {
 }
 
 #[test]
-fn an_earlier_state_is_the_same_whichever_way_it_is_asked_for() {
+fn to_revision_and_revision_flags_give_the_same_earlier_state() {
     let home = Home::from_fixture("gzip-3.5.30");
     let cut = expect_success(
         home.run_on_bucket("inspect", &["--to-revision", "1500"]),
@@ -161,7 +161,7 @@ fn an_earlier_state_is_the_same_whichever_way_it_is_asked_for() {
 }
 
 #[test]
-fn a_snapshot_file_is_inspected_with_its_hash_compared() {
+fn snapshot_file_is_inspected_and_its_hash_compared() {
     for name in ["none-3.4.23", "gzip-3.5.30", "lzw-3.5.30"] {
         let home = Home::from_fixture(name);
         let base = home.find_name("Full-");
@@ -207,7 +207,7 @@ fn extract_data_dir(home: &Home) -> PathBuf {
 }
 
 #[test]
-fn a_data_directory_of_a_real_server_has_the_hash_that_server_answered() {
+fn real_data_directory_has_the_hash_its_server_reported() {
     let home = Home::new();
     let directory = extract_data_dir(&home);
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
@@ -234,7 +234,7 @@ fn a_data_directory_of_a_real_server_has_the_hash_that_server_answered() {
 }
 
 #[test]
-fn a_live_database_is_refused() {
+fn database_in_use_is_refused() {
     let home = Home::new();
     let directory = extract_data_dir(&home);
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
@@ -247,7 +247,7 @@ fn a_live_database_is_refused() {
 }
 
 #[test]
-fn damage_in_a_data_directory_is_corruption_with_the_page() {
+fn damaged_data_directory_is_corruption_with_the_page() {
     let home = Home::new();
     let directory = extract_data_dir(&home);
     let db = directory.join("member/snap/db");
@@ -271,7 +271,7 @@ fn damage_in_a_data_directory_is_corruption_with_the_page() {
 }
 
 #[test]
-fn what_is_not_there_is_missing() {
+fn absent_input_fails_with_a_specific_verdict() {
     let home = Home::new();
     let nowhere = home.path("nowhere");
     let flags = ["inspect", "--data-dir", nowhere.to_str().unwrap()];
@@ -283,7 +283,7 @@ fn what_is_not_there_is_missing() {
 }
 
 #[test]
-fn a_damaged_backup_is_named_by_its_object() {
+fn damaged_backup_is_named_by_its_object() {
     let home = Home::from_fixture("gzip-3.5.30");
     let name = home.find_name("Incr-00001545");
     home.modify_object(&name, |bytes| bytes[500] ^= 1);

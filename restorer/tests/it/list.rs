@@ -31,7 +31,7 @@ fn every_fixture_is_restorable_up_to_its_revision() {
 }
 
 #[test]
-fn the_table_names_bases_and_the_long_one_every_object() {
+fn table_lists_bases_and_long_table_lists_every_object() {
     let home = Home::from_fixture("overlap-3.5.30");
     let text = home.run_on_bucket("list", &[]).unwrap().text();
     assert_eq!(text.matches("Full-").count(), 2, "{text}");
@@ -47,7 +47,7 @@ fn the_table_names_bases_and_the_long_one_every_object() {
 }
 
 #[test]
-fn a_missing_delta_is_a_gap_between_two_named_objects() {
+fn missing_delta_is_a_gap_between_two_named_objects() {
     let home = Home::from_fixture("gzip-3.5.30");
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00001545"))).unwrap();
     let outcome = home.run_on_bucket("list", &[]).unwrap();
@@ -60,7 +60,7 @@ fn a_missing_delta_is_a_gap_between_two_named_objects() {
 }
 
 #[test]
-fn foreign_objects_leftovers_and_neighbours_are_told_apart() {
+fn foreign_objects_leftovers_and_other_prefixes_are_distinguished() {
     let home = Home::from_fixture("gzip-3.5.30");
     let base = home.find_name("Full-");
     std::fs::write(home.object_path("notes.txt"), b"mine").unwrap();
@@ -89,7 +89,7 @@ fn foreign_objects_leftovers_and_neighbours_are_told_apart() {
 }
 
 #[test]
-fn the_old_layout_and_the_final_mark_are_understood() {
+fn v1_layout_and_final_suffix_are_supported() {
     let home = Home::from_fixture("zlib-3.5.16");
     let base = home.find_name("Full-");
     home.rename_object(&base, &format!("../v1/Backup-1794795267/{base}.final"));
@@ -104,7 +104,7 @@ fn the_old_layout_and_the_final_mark_are_understood() {
 }
 
 #[test]
-fn deltas_without_a_base_are_shown_as_such() {
+fn deltas_without_a_base_are_listed_as_such() {
     let home = Home::from_fixture("gzip-3.5.30");
     std::fs::remove_file(home.object_path(&home.find_name("Full-"))).unwrap();
     let outcome = home.run_on_bucket("list", &[]).unwrap();
@@ -118,7 +118,7 @@ fn deltas_without_a_base_are_shown_as_such() {
 }
 
 #[test]
-fn an_empty_prefix_is_no_backup() {
+fn empty_prefix_is_no_backup() {
     let home = Home::new();
     let nothing = expect_failure(home.run_on_bucket("list", &[]), ExitVerdict::NoBackup);
     assert!(

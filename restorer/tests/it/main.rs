@@ -14,7 +14,7 @@ mod home;
 mod init;
 mod inspect;
 mod list;
-mod manual;
+mod man_page;
 mod program;
 mod rebuild;
 mod support;

@@ -63,7 +63,7 @@ fn exit_codes_and_json_agree() {
 }
 
 #[test]
-fn a_copy_runs_as_a_program_and_again_as_one_that_has_nothing_to_do() {
+fn second_copy_run_of_the_program_has_nothing_to_do() {
     let home = Home::from_fixture("zlib-3.5.16");
     let flags = [
         "copy",
@@ -88,7 +88,7 @@ fn a_copy_runs_as_a_program_and_again_as_one_that_has_nothing_to_do() {
 }
 
 #[test]
-fn every_verb_shows_examples_in_its_help() {
+fn every_command_shows_examples_in_its_help() {
     let home = Home::new();
     for verb in ["list", "verify", "restore", "compact", "copy", "inspect"] {
         let output = run_program(&home, &[verb, "--help"]);
@@ -105,7 +105,7 @@ fn every_verb_shows_examples_in_its_help() {
 }
 
 #[test]
-fn flags_that_exclude_each_other_are_a_wrong_command() {
+fn mutually_exclusive_flags_are_a_usage_error() {
     let home = Home::new();
     for flags in [
         ["inspect", "--data-dir", "a", "--snapshot", "b"].as_slice(),

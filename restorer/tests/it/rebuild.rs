@@ -7,7 +7,7 @@ use mainstay_mvcc::hash::hash_kv;
 use crate::support::{FIXTURES, FixtureBucket, FixtureState, restore_database};
 
 #[test]
-fn every_fixture_comes_back_with_the_hash_of_its_source() {
+fn every_fixture_is_restored_with_the_hash_of_its_source() {
     for name in FIXTURES {
         let expected = FixtureState::load(name);
         let restored =
@@ -28,7 +28,7 @@ fn every_fixture_comes_back_with_the_hash_of_its_source() {
 }
 
 #[test]
-fn every_revision_in_the_middle_hashes_as_the_whole_history_does() {
+fn restore_to_any_revision_has_the_hash_of_the_full_history() {
     for name in FIXTURES {
         let bucket = FixtureBucket::open_fixture(name);
         let whole = restore_database(&bucket, ChainTarget::Latest).unwrap();

@@ -238,11 +238,11 @@ fn revisions_up_to(last: i64) -> Vec<i64> {
 }
 
 #[test]
-fn a_base_newer_than_its_name_swallows_deltas_whole_and_in_part() {
-    for holds in [50, 55, 60, 61, 69, 70, 71, 90] {
+fn base_newer_than_its_name_supersedes_deltas_fully_or_in_part() {
+    for held_revision in [50, 55, 60, 61, 69, 70, 71, 90] {
         let bucket = MemoryBucket::default()
             .with_base(&BaseSpec {
-                held_revision: holds,
+                held_revision,
                 ..base_at(50)
             })
             .with_delta(51, 60)
@@ -251,15 +251,15 @@ fn a_base_newer_than_its_name_swallows_deltas_whole_and_in_part() {
         let restored = bucket.restore(ChainTarget::Latest).unwrap();
         assert_eq!(
             restored.row_revisions(),
-            revisions_up_to(holds.max(80)),
-            "base at revision {holds}"
+            revisions_up_to(held_revision.max(80)),
+            "base at revision {held_revision}"
         );
-        assert_eq!(restored.rebuilt.base_revision, Revision(holds));
+        assert_eq!(restored.rebuilt.base_revision, Revision(held_revision));
     }
 }
 
 #[test]
-fn a_base_past_the_revision_asked_for_is_cut_back() {
+fn base_past_the_requested_revision_is_cut_back() {
     let bucket = MemoryBucket::default()
         .with_base(&BaseSpec {
             held_revision: 75,
@@ -281,7 +281,7 @@ fn a_base_past_the_revision_asked_for_is_cut_back() {
 }
 
 #[test]
-fn a_base_compacted_past_the_revision_asked_for_says_so() {
+fn base_compacted_past_the_requested_revision_is_an_error() {
     let bucket = MemoryBucket::default()
         .with_base(&BaseSpec {
             held_revision: 75,
@@ -315,7 +315,7 @@ fn a_base_compacted_past_the_revision_asked_for_says_so() {
 }
 
 #[test]
-fn a_revision_missing_inside_a_delta_names_the_object_and_the_newest_restorable() {
+fn gap_inside_a_delta_names_object_and_newest_restorable_revision() {
     let bucket = MemoryBucket::default()
         .with_base(&base_at(50))
         .with_delta_holding(51, 60, (51..=60).filter(|revision| *revision != 55));
@@ -342,11 +342,11 @@ fn a_revision_missing_inside_a_delta_names_the_object_and_the_newest_restorable(
 }
 
 #[test]
-fn a_hole_behind_the_base_is_an_error_unless_the_base_fills_it() {
-    let holed = |holds| {
+fn gap_after_the_base_is_an_error_unless_the_base_fills_it() {
+    let holed = |held_revision| {
         MemoryBucket::default()
             .with_base(&BaseSpec {
-                held_revision: holds,
+                held_revision,
                 ..base_at(50)
             })
             .with_delta(61, 70)
@@ -372,7 +372,7 @@ fn a_hole_behind_the_base_is_an_error_unless_the_base_fills_it() {
 }
 
 #[test]
-fn a_moment_inside_a_hole_is_not_answered_with_an_older_state() {
+fn time_target_inside_a_gap_does_not_restore_an_older_state() {
     let bucket = MemoryBucket::default()
         .with_base(&base_at(50))
         .with_delta(61, 70);
@@ -381,7 +381,7 @@ fn a_moment_inside_a_hole_is_not_answered_with_an_older_state() {
 }
 
 #[test]
-fn a_moment_is_the_last_revision_not_later_than_it() {
+fn time_target_is_the_last_revision_not_later_than_it() {
     let bucket = MemoryBucket::default()
         .with_base(&base_at(50))
         .with_delta(51, 60)
@@ -397,7 +397,7 @@ fn a_moment_is_the_last_revision_not_later_than_it() {
 }
 
 #[test]
-fn objects_that_hold_less_than_their_names_promise_are_an_error() {
+fn object_with_less_than_its_named_revisions_is_an_error() {
     let short_delta = MemoryBucket::default()
         .with_base(&base_at(50))
         .with_delta_holding(51, 60, 51..=58);
@@ -430,7 +430,7 @@ fn objects_that_hold_less_than_their_names_promise_are_an_error() {
 }
 
 #[test]
-fn a_damaged_object_is_named_and_avoided_where_another_covers_it() {
+fn damaged_object_is_named_and_avoided_where_another_covers_it() {
     let bucket = MemoryBucket::default()
         .with_base(&base_at(50))
         .with_delta(51, 60)
@@ -454,7 +454,7 @@ fn a_damaged_object_is_named_and_avoided_where_another_covers_it() {
 }
 
 #[test]
-fn events_before_the_name_of_their_object_are_refused() {
+fn events_before_the_named_first_revision_are_refused() {
     let bucket = MemoryBucket::default()
         .with_base(&base_at(50))
         .with_delta(51, 60)
@@ -473,7 +473,7 @@ fn events_before_the_name_of_their_object_are_refused() {
 }
 
 #[test]
-fn a_base_without_a_hash_needs_permission_and_may_be_longer_than_its_pages() {
+fn base_without_a_hash_needs_skipped_hash_check_and_may_be_padded() {
     let name = SnapshotName::full(Revision(50), 50, Compression::None);
     let mut bucket = MemoryBucket::default().with_delta(51, 300);
     let mut bytes = build_database(&base_at(50));
@@ -499,7 +499,7 @@ fn a_base_without_a_hash_needs_permission_and_may_be_longer_than_its_pages() {
 }
 
 #[test]
-fn a_truncated_or_altered_base_is_never_restored() {
+fn truncated_or_altered_base_is_never_restored() {
     let name = SnapshotName::full(Revision(50), 50, Compression::None);
     let whole = MemoryBucket::default()
         .with_base(&base_at(50))
@@ -531,7 +531,7 @@ fn a_truncated_or_altered_base_is_never_restored() {
 }
 
 #[test]
-fn leases_of_deltas_are_made_again_with_the_life_an_object_tells() {
+fn leases_of_deltas_are_recreated_with_the_recorded_ttl() {
     let bucket = MemoryBucket::default()
         .with_base(&base_at(8))
         .with_delta(9, 15);

@@ -10,7 +10,7 @@ fn expect_verify_failure(home: &Home, more: &[&str], verdict: ExitVerdict) -> Co
 }
 
 #[test]
-fn every_fixture_is_restorable_at_its_revision_and_so_is_every_object_of_it() {
+fn every_fixture_and_every_object_of_it_is_restorable() {
     for name in FIXTURES {
         let home = Home::from_fixture(name);
         let expected = FixtureState::load(name).revision.0;
@@ -34,7 +34,7 @@ fn every_fixture_is_restorable_at_its_revision_and_so_is_every_object_of_it() {
 }
 
 #[test]
-fn the_report_tells_what_each_object_really_holds() {
+fn report_lists_the_actual_content_of_each_object() {
     let home = Home::from_fixture("gzip-3.5.30");
     let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     let objects = report["objects"].as_array().unwrap();
@@ -56,7 +56,7 @@ fn the_report_tells_what_each_object_really_holds() {
 }
 
 #[test]
-fn every_flipped_bit_and_every_cut_of_every_object_is_found_and_named() {
+fn every_flipped_bit_and_truncation_of_an_object_is_found_and_named() {
     for fixture in FIXTURES {
         let intact = Home::from_fixture(fixture);
         let report = expect_success(intact.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
@@ -94,7 +94,7 @@ fn every_flipped_bit_and_every_cut_of_every_object_is_found_and_named() {
 }
 
 #[test]
-fn damage_is_named_with_its_place_and_with_what_can_be_had() {
+fn damage_is_named_with_its_position_and_restorable_revisions() {
     let home = Home::from_fixture("gzip-3.5.30");
     let name = home.find_name("Incr-00001545");
     home.modify_object(&name, |bytes| bytes[500] ^= 1);
@@ -123,7 +123,7 @@ fn damage_is_named_with_its_place_and_with_what_can_be_had() {
 }
 
 #[test]
-fn a_damaged_duplicate_can_be_done_without() {
+fn damaged_duplicate_does_not_prevent_a_restore() {
     let home = Home::from_fixture("overlap-3.5.30");
     let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
     let used = report["objects"].as_array().unwrap().last().unwrap()["name"].clone();
@@ -141,7 +141,7 @@ fn a_damaged_duplicate_can_be_done_without() {
 }
 
 #[test]
-fn damage_outside_the_chain_shows_only_when_all_objects_are_read() {
+fn damage_outside_the_chain_is_found_only_when_reading_all_objects() {
     let home = Home::from_fixture("overlap-3.5.30");
     let report = expect_success(
         home.run_on_bucket("verify", &["--all"]),
@@ -163,7 +163,7 @@ fn damage_outside_the_chain_shows_only_when_all_objects_are_read() {
 }
 
 #[test]
-fn a_missing_delta_is_incomplete_and_what_is_before_it_can_be_verified() {
+fn missing_delta_is_incomplete_and_earlier_revisions_are_verified() {
     let home = Home::from_fixture("none-3.4.23");
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00001223"))).unwrap();
     let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
@@ -192,7 +192,7 @@ fn a_missing_delta_is_incomplete_and_what_is_before_it_can_be_verified() {
 }
 
 #[test]
-fn names_that_lie_about_their_content_are_found_out() {
+fn object_names_that_differ_from_their_content_are_detected() {
     // The name of a delta includes the revisions of the one before it, which is missing.
     let home = Home::from_fixture("gzip-3.5.30");
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00001545"))).unwrap();
@@ -242,7 +242,7 @@ fn names_that_lie_about_their_content_are_found_out() {
 }
 
 #[test]
-fn a_base_newer_than_its_name_fills_the_hole_behind_it() {
+fn base_newer_than_its_name_fills_the_gap_after_it() {
     let home = Home::from_fixture("gzip-3.5.30");
     home.rename_object(
         &home.find_name("Full-"),
@@ -261,7 +261,7 @@ fn a_base_newer_than_its_name_fills_the_hole_behind_it() {
 }
 
 #[test]
-fn the_old_layout_and_mixed_compressions_are_verified() {
+fn v1_layout_and_mixed_compressions_are_verified() {
     let home = Home::from_fixture("lzw-3.5.30");
     for name in home.list_names(crate::home::SNAPSHOT_DIR) {
         home.rename_object(&name, &format!("../v1/Backup-1794795291/{name}"));
@@ -277,7 +277,7 @@ fn the_old_layout_and_mixed_compressions_are_verified() {
 }
 
 #[test]
-fn a_compression_nobody_knows_is_named_and_not_left_out() {
+fn unknown_compression_is_named_and_not_skipped() {
     let home = Home::from_fixture("gzip-3.5.30");
     home.rename_object(
         &home.find_name("Incr-00001970"),
@@ -297,7 +297,7 @@ fn a_compression_nobody_knows_is_named_and_not_left_out() {
 }
 
 #[test]
-fn a_base_without_a_hash_is_refused_unless_told_otherwise() {
+fn base_without_a_hash_is_refused_unless_hash_check_is_skipped() {
     let home = Home::from_fixture("none-3.4.23");
     let name = home.find_name("Full-");
     home.modify_object(&name, |bytes| bytes.truncate(bytes.len() - 32));
@@ -318,7 +318,7 @@ fn a_base_without_a_hash_is_refused_unless_told_otherwise() {
 }
 
 #[test]
-fn moments_and_revisions_out_of_reach_are_refused_with_what_can_be_had() {
+fn unreachable_target_is_refused_with_the_restorable_range() {
     let home = Home::from_fixture("gzip-3.5.30");
     let found = expect_verify_failure(&home, &["--to-revision", "9999"], ExitVerdict::Incomplete);
     assert!(found.reason().contains("695 to 2385"), "{found}");
@@ -348,7 +348,7 @@ fn moments_and_revisions_out_of_reach_are_refused_with_what_can_be_had() {
 }
 
 #[test]
-fn an_empty_store_is_no_backup_and_deltas_alone_are_incomplete() {
+fn empty_store_is_no_backup_and_deltas_alone_are_incomplete() {
     expect_verify_failure(&Home::new(), &[], ExitVerdict::NoBackup);
     expect_verify_failure(&Home::new(), &["--all"], ExitVerdict::NoBackup);
     let home = Home::from_fixture("gzip-3.5.30");

@@ -7,12 +7,12 @@ fn parse(flags: &[&str]) -> SidecarArgs {
 }
 
 #[test]
-fn the_command_line_is_consistent() {
+fn command_line_definition_is_valid() {
     SidecarArgs::command().debug_assert();
 }
 
 #[test]
-fn the_defaults_are_the_peers() {
+fn defaults_match_etcd_backup_restore() {
     let args = parse(&[]);
     assert_eq!(args.snapshots.schedule.to_string(), "0 */1 * * *");
     let session = args
@@ -25,7 +25,7 @@ fn the_defaults_are_the_peers() {
 }
 
 #[test]
-fn a_period_below_a_second_means_no_deltas() {
+fn delta_period_below_one_second_disables_deltas() {
     let session = |period: &str| {
         let args = parse(&["--delta-snapshot-period", period]);
         args.snapshots
@@ -37,7 +37,7 @@ fn a_period_below_a_second_means_no_deltas() {
 }
 
 #[test]
-fn a_command_line_of_the_peer_is_taken_as_it_is() {
+fn etcd_backup_restore_command_line_is_accepted() {
     parse(&[
         "server",
         "--defragmentation-schedule=0 0 */3 * *",
@@ -81,6 +81,6 @@ fn a_command_line_of_the_peer_is_taken_as_it_is() {
 }
 
 #[test]
-fn a_flag_nobody_knows_is_refused() {
+fn unknown_flag_is_refused() {
     assert!(SidecarArgs::try_parse_from(["mainstay-sidecar", "--schedul=0 * * * *"]).is_err());
 }

@@ -34,10 +34,10 @@ pub(crate) struct LeaderFence {
 
 impl LeaderFence {
     /// Passes only while the own member leads.
-    pub(crate) fn new(etcd: EtcdClient, patience: Duration) -> Self {
+    pub(crate) fn new(etcd: EtcdClient, timeout: Duration) -> Self {
         Self {
             etcd,
-            timeout: patience,
+            timeout,
             on_stop: OnStopCell::default(),
         }
     }
@@ -86,21 +86,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_leads_may_write() {
+    fn only_the_leader_can_write() {
         assert!(can_write(&member_status(Some(1)), false));
         assert!(!can_write(&member_status(Some(2)), false));
         assert!(!can_write(&member_status(None), false));
     }
 
     #[test]
-    fn who_leaves_may_write_while_somebody_leads() {
+    fn former_leader_can_write_only_while_a_leader_exists() {
         assert!(can_write(&member_status(Some(1)), true));
         assert!(can_write(&member_status(Some(2)), true));
         assert!(!can_write(&member_status(None), true));
     }
 
     #[test]
-    fn a_learner_never_writes() {
+    fn learner_never_writes() {
         let learner = MemberStatus {
             is_learner: true,
             leader: Some(MemberId(2)),

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_leadership_is_looked_for_several_times_in_each_period() {
+    fn leadership_is_polled_at_least_five_times_per_period() {
         for seconds in [1, 2, 5, 60] {
             let period = Duration::from_secs(seconds);
             let timing = ElectionTiming::from_period(period, Duration::from_secs(5));

@@ -78,7 +78,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_a_confirmed_claim_makes_a_leader() {
+    fn only_confirmed_leadership_results_in_the_leader_role() {
         let own = member_status(Some(1));
         assert_eq!(
             decide_role(&PollOutcome::ConfirmedLeader(own.clone(), Revision(5))),
@@ -91,7 +91,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_a_leader_nothing_is_known() {
+    fn role_is_unknown_without_a_leader() {
         assert_eq!(
             decide_role(&PollOutcome::NotLeading(member_status(None))),
             SidecarRole::Unknown
@@ -100,7 +100,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_learner_is_no_follower() {
+    fn learner_is_not_a_follower() {
         let learner = MemberStatus {
             is_learner: true,
             ..member_status(Some(2))
@@ -116,7 +116,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_a_hand_over_in_a_working_cluster_lets_the_rest_be_stored() {
+    fn leadership_is_transferred_only_when_the_role_becomes_follower() {
         for before in SidecarRole::ALL {
             for now in SidecarRole::ALL {
                 let change = detect_leadership_change(before, now);

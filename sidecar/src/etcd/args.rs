@@ -233,21 +233,21 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_the_member_on_this_machine_is_asked() {
+    fn default_endpoint_is_the_local_member() {
         let config = parse_config(&[]).unwrap();
         assert_eq!(config.endpoints[0].as_str(), "http://127.0.0.1:2379/");
         assert_eq!(config.snapshot_timeout, Duration::from_mins(15));
     }
 
     #[test]
-    fn an_encrypted_endpoint_needs_someone_to_trust() {
+    fn https_endpoint_requires_a_ca() {
         let refused = parse_config(&["--endpoints", "https://etcd:2379"]).unwrap_err();
         assert!(matches!(refused, EtcdArgsError::NoCa { .. }), "{refused}");
         parse_config(&["--endpoints", "https://etcd:2379", "--cacert", "ca.crt"]).unwrap();
     }
 
     #[test]
-    fn verification_is_not_switched_off() {
+    fn tls_verification_cannot_be_disabled() {
         let flags = ["--endpoints=https://etcd:2379", "--cacert=ca.crt"];
         let refused =
             parse_config(&[&flags[..], &["--insecure-skip-tls-verify"]].concat()).unwrap_err();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_read_from_its_file_without_the_line_end() {
+    fn password_file_is_read_without_the_line_end() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "s3cret\n").unwrap();
         let path = file.path().to_str().unwrap();

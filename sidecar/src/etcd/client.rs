@@ -105,18 +105,18 @@ impl EtcdClient {
     /// Client of this sidecar's member only. The client must not balance to other members: a status from one of those would
     /// report the wrong leader.
     pub(crate) async fn own_client(&self) -> Result<Client, EtcdError> {
-        let files = self.0.config.read_fingerprints().await;
+        let fingerprints = self.0.config.read_fingerprints().await;
         let mut own = self.0.cached.lock().await;
         if let Some(connected) = own
             .as_ref()
-            .filter(|connected| connected.fingerprints == files)
+            .filter(|connected| connected.fingerprints == fingerprints)
         {
             return Ok(connected.client.clone());
         }
         let endpoint = self.0.config.endpoints.iter().take(1);
         let client = self.connect(endpoint).await?;
         *own = Some(CachedClient {
-            fingerprints: files,
+            fingerprints,
             client: client.clone(),
         });
         Ok(client)
@@ -170,18 +170,18 @@ impl EtcdClient {
     }
 }
 
-/// Awaits a response with a deadline. The future is boxed: etcd_client's futures are large, and every caller would
+/// Awaits a response with a deadline. The future is boxed: `etcd_client`'s futures are large, and every caller would
 /// include their size.
 pub(crate) fn with_timeout<T>(
     limit: Duration,
-    step: EtcdCall,
+    call: EtcdCall,
     response: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> impl Future<Output = Result<T, EtcdError>> {
     let response = Box::pin(response);
     async move {
         match tokio::time::timeout(limit, response).await {
-            Ok(response) => response.map_err(EtcdError::request_failed(step)),
-            Err(_) => Err(EtcdError::Timeout { call: step, limit }),
+            Ok(response) => response.map_err(EtcdError::request_failed(call)),
+            Err(_) => Err(EtcdError::Timeout { call, limit }),
         }
     }
 }

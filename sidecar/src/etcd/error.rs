@@ -35,7 +35,7 @@ impl fmt::Display for EtcdCall {
     }
 }
 
-/// Message of etcd's `ErrCompacted`; its gRPC code OutOfRange is shared with other errors.
+/// Message of etcd's `ErrCompacted`; its gRPC code `OutOfRange` is shared with other errors.
 const COMPACTED: &str = "required revision has been compacted";
 
 /// A failed request to etcd.
@@ -76,9 +76,9 @@ impl EtcdError {
     }
 
     /// Wraps an error of the client.
-    pub(crate) fn request_failed(step: EtcdCall) -> impl FnOnce(etcd_client::Error) -> Self {
+    pub(crate) fn request_failed(call: EtcdCall) -> impl FnOnce(etcd_client::Error) -> Self {
         move |source| Self::RequestFailed {
-            call: step,
+            call,
             source: Box::new(source),
         }
     }

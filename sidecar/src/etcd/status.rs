@@ -90,14 +90,14 @@ impl EtcdClient {
     fn with_deadline<T>(
         &self,
         limit: Duration,
-        step: EtcdCall,
+        call: EtcdCall,
         request: impl Future<Output = Result<T, EtcdError>>,
     ) -> impl Future<Output = Result<T, EtcdError>> {
         let request = Box::pin(request);
         async move {
             let response = tokio::time::timeout(limit, request)
                 .await
-                .unwrap_or(Err(EtcdError::Timeout { call: step, limit }));
+                .unwrap_or(Err(EtcdError::Timeout { call, limit }));
             if response.as_ref().is_err_and(EtcdError::is_request_failure) {
                 self.drop_connection().await;
             }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_snapshot_that_is_given_up_does_not_wait_for_a_silent_store() {
+    async fn aborted_snapshot_does_not_wait_for_an_unresponsive_store() {
         // The kernel accepts connections; nothing ever answers them.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = StoreConfig::new(StorageProvider::S3, "bucket");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_snapshot_passes_in_pieces_of_any_size() {
+    fn valid_snapshot_passes_in_chunks_of_any_size() {
         let bytes = snapshot_bytes(5);
         for piece in [1, 7, 31, 32, 33, 512, 544, 1000, 10_000] {
             let poured = compress_in_pieces(&bytes, piece).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_wrong_byte_is_found_wherever_it_is() {
+    fn single_wrong_byte_is_detected_at_any_position() {
         let bytes = snapshot_bytes(2);
         for at in [0, 500, 1023, 1024, bytes.len() - 1] {
             let mut wrong = bytes.clone();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_early_is_no_snapshot() {
+    fn truncated_stream_is_refused() {
         let bytes = snapshot_bytes(2);
         for length in [0, 1, 32, 512, 544, 1023, 1055] {
             let error = compress_in_pieces(&bytes[..length], 100).unwrap_err();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_stream_is_not_taken_for_its_end() {
+    fn stream_error_is_not_treated_as_end_of_stream() {
         let bytes = snapshot_bytes(1);
         let mut pieces = vec![Ok([Bytes::from(bytes)].into()), Err(())].into_iter();
         let options = EncoderOptions::default();

@@ -107,7 +107,7 @@ impl HttpArgs {
                 });
             }
         };
-        let trigger = if require_post {
+        let snapshot_methods = if require_post {
             SnapshotMethods::PostOnly
         } else {
             SnapshotMethods::GetOrPost
@@ -116,7 +116,7 @@ impl HttpArgs {
             listen_address,
             port: server_port,
             tls,
-            snapshot_methods: trigger,
+            snapshot_methods,
             leader_tls: LeaderTlsFiles::default(),
             limits: HttpLimits::default(),
         })
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_are_consistent() {
+    fn flag_definitions_are_valid() {
         HttpCommand::command().debug_assert();
     }
 
     #[test]
-    fn without_flags_it_is_plain_http_on_the_peers_port() {
+    fn default_is_plain_http_on_port_8080() {
         let config = parse_config(&[]).unwrap();
         assert_eq!((config.port, config.listen_address), (8080, None));
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_spellings_are_taken() {
+    fn etcd_backup_restore_spellings_are_accepted() {
         let flags = [
             "-p",
             "2380",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_pair_is_refused_by_name() {
+    fn incomplete_tls_flags_are_refused_with_the_missing_flag() {
         let refused = |flags: &[&str]| parse_config(flags).unwrap_err().to_string();
         assert!(refused(&["--server-cert", "a"]).contains("--server-key is missing"));
         assert!(refused(&["--server-key", "a"]).contains("--server-cert is missing"));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_pair_and_the_rest_arrive() {
+    fn complete_tls_flags_and_the_other_flags_are_applied() {
         let flags = [
             "--server-cert=c",
             "--server-key=k",

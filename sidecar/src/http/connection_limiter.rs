@@ -41,11 +41,8 @@ impl ConnectionLimiter {
             return None;
         }
         present.insert(address, current + 1);
-        let crowd = Arc::clone(self);
-        Some(ConnectionPermit {
-            limiter: crowd,
-            address,
-        })
+        let limiter = Arc::clone(self);
+        Some(ConnectionPermit { limiter, address })
     }
 }
 
@@ -72,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_cannot_take_every_place() {
+    fn one_address_cannot_use_all_connections() {
         let crowd = ConnectionLimiter::new(3, 2);
         let seats = [crowd.try_acquire(address(1)), crowd.try_acquire(address(1))];
         assert!(seats.iter().all(Option::is_some));
@@ -89,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_again_when_its_connection_ends() {
+    fn closed_connection_frees_its_slot() {
         let crowd = ConnectionLimiter::new(1, 1);
         let seat = crowd.try_acquire(address(1));
         assert!(crowd.try_acquire(address(2)).is_none());
@@ -102,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_one_count_whichever_way_its_address_is_written() {
+    fn ipv4_mapped_address_shares_the_limit_of_its_ipv4_address() {
         let crowd = ConnectionLimiter::new(9, 1);
         let seat = crowd.try_acquire(address(1));
         assert!(seat.is_some());

@@ -64,7 +64,7 @@ pub(super) async fn serve(
         None => None,
         Some(files) => Some(load_certificates(files).await?),
     };
-    let ends = ServerShutdown {
+    let shutdown = ServerShutdown {
         graceful: cancel,
         immediate: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -72,26 +72,26 @@ pub(super) async fn serve(
     let limits = config.limits.clone();
     let metrics = parts.metrics.clone();
     let context = Arc::new(ConnectionContext {
-        router: routes::build_router(HttpApp::new(config, port, parts, ends.clone())),
+        router: routes::build_router(HttpApp::new(config, port, parts, shutdown.clone())),
         certificates,
         limiter: ConnectionLimiter::new(limits.max_connections, limits.max_connections_per_address),
         limits,
         metrics,
-        shutdown: ends,
+        shutdown,
     });
     let loops = sockets
         .into_iter()
         .map(|socket| accept_connections(socket, &context));
     futures::future::join_all(loops).await;
-    let ends = &context.shutdown;
-    ends.tasks.close();
-    if timeout(context.limits.drain_timeout, ends.tasks.wait())
+    let shutdown = &context.shutdown;
+    shutdown.tasks.close();
+    if timeout(context.limits.drain_timeout, shutdown.tasks.wait())
         .await
         .is_err()
     {
         warn!("drain timeout reached, cancelling requests in flight");
-        ends.immediate.cancel();
-        ends.tasks.wait().await;
+        shutdown.immediate.cancel();
+        shutdown.tasks.wait().await;
     }
     Ok(())
 }

@@ -29,20 +29,20 @@ impl ErrorResponse {
     /// This sidecar cannot take snapshots now. 405 because etcd-backup-restore returns it and its clients expect it;
     /// HTTP requires an `Allow` header with it, although the method is not the problem.
     pub(super) fn unavailable_here(text: impl Into<String>) -> Self {
-        let allow = Some("GET,POST");
+        let allowed_methods = Some("GET,POST");
         let status = StatusCode::METHOD_NOT_ALLOWED;
         Self {
-            allowed_methods: allow,
+            allowed_methods,
             ..Self::new(status, text)
         }
     }
 
     /// `None`: the router adds the `Allow` header.
-    pub(super) fn wrong_method(allow: Option<&'static str>) -> Self {
+    pub(super) fn wrong_method(allowed_methods: Option<&'static str>) -> Self {
         let text = "method not allowed for this path";
         let status = StatusCode::METHOD_NOT_ALLOWED;
         Self {
-            allowed_methods: allow,
+            allowed_methods,
             ..Self::new(status, text)
         }
     }

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_leaders_sidecar_has_its_members_host_and_our_scheme_and_port() {
+    fn leader_sidecar_url_has_the_member_host_and_own_scheme_and_port() {
         let found = |url: &str| {
             let url = Url::parse(url).unwrap();
             sidecar_url(&url, "http", 8080).map(String::from)

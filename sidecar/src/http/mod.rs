@@ -184,17 +184,17 @@ pub enum HttpServeError {
 #[expect(clippy::too_many_arguments, reason = "each is one part of the sidecar")]
 pub(crate) async fn serve(
     config: HttpConfig,
-    view: StateReceiver,
-    snapshots: Arc<dyn Snapshotter>,
-    leader: Arc<dyn FindLeader>,
+    state_rx: StateReceiver,
+    snapshotter: Arc<dyn Snapshotter>,
+    leader_finder: Arc<dyn FindLeader>,
     metrics: SidecarMetrics,
     cancel: CancellationToken,
 ) -> Result<(), HttpServeError> {
     let listeners = Listeners::bind(&config).await?;
     let parts = HttpBackend {
-        state_rx: view,
-        snapshotter: snapshots,
-        leader_finder: leader,
+        state_rx,
+        snapshotter,
+        leader_finder,
         metrics,
     };
     listeners.serve(config, parts, cancel).await

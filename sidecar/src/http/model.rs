@@ -180,7 +180,7 @@ impl StatusResponse {
             deltas_since_full: _, // published in the Lease instead
             delta_checked_at,
             is_full_running: full_under_way,
-            failure: trouble,
+            failure,
         } = state;
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -200,7 +200,7 @@ impl StatusResponse {
             last_delta: last_delta.as_ref().map(SnapshotResponse::from),
             delta_checked_at,
             full_under_way,
-            trouble: trouble.map(FailureInfo::from),
+            trouble: failure.map(FailureInfo::from),
         }
     }
 }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_has_the_peers_fields() {
+    fn snapshot_json_has_the_etcd_backup_restore_fields() {
         let found = latest_json(&["a/b/v2/Full-00000000-00000695-1794795243.gz.final"]);
         let expected = json!({
             "kind": "Full",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_layout_has_a_directory() {
+    fn v1_layout_reports_the_snapshot_directory() {
         let found = latest_json(&["a/b/v1/Backup-5/Full-00000000-00000010-5"]);
         let full = &found["fullSnapshot"];
         assert_eq!(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_the_newest_full_and_the_deltas_behind_it() {
+    fn latest_is_the_newest_full_snapshot_and_its_deltas() {
         let found = latest_json(&[
             "a/b/v2/Full-00000000-00000010-1.gz",
             "a/b/v2/Incr-00000011-00000020-2.gz",
@@ -313,13 +313,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_store_has_nothing() {
+    fn empty_store_has_no_latest_snapshots() {
         let nothing = json!({ "fullSnapshot": null, "deltaSnapshots": null });
         assert_eq!(latest_json(&[]), nothing);
     }
 
     #[test]
-    fn lag_is_counted_while_there_is_something_to_capture() {
+    fn lag_is_zero_once_all_revisions_are_captured() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut state = SidecarState {
             captured: Some(Revision(90)),

@@ -55,7 +55,7 @@ mod tests {
     const QUEUE_TIMEOUT: Duration = Duration::from_mins(1);
 
     #[tokio::test(start_paused = true)]
-    async fn the_second_waits_and_the_third_is_turned_away() {
+    async fn second_request_waits_and_third_is_refused() {
         let lane = RequestQueue::new(1);
         let first = lane.acquire(QUEUE_TIMEOUT).await.unwrap();
         let second = tokio::spawn({
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever() {
+    async fn waiting_request_times_out() {
         let lane = RequestQueue::new(1);
         let _first = lane.acquire(QUEUE_TIMEOUT).await.unwrap();
         assert_eq!(lane.acquire(QUEUE_TIMEOUT).await.unwrap_err(), QueueFull);

@@ -63,8 +63,8 @@ impl HttpApp {
     pub(super) fn new(
         config: HttpConfig,
         port: u16,
-        parts: HttpBackend,
-        ends: ServerShutdown,
+        backend: HttpBackend,
+        shutdown: ServerShutdown,
     ) -> Self {
         let lane = || RequestQueue::new(config.limits.max_waiting);
         let queues = RequestQueues {
@@ -72,15 +72,15 @@ impl HttpApp {
             delta: lane(),
             list: lane(),
         };
-        let requests = Semaphore::new(config.limits.max_requests);
+        let request_slots = Semaphore::new(config.limits.max_requests);
         Self(Arc::new(AppState {
             config,
             port,
-            backend: parts,
+            backend,
             queues,
-            shutdown: ends,
+            shutdown,
             started_at: Instant::now(),
-            request_slots: requests,
+            request_slots,
         }))
     }
 

@@ -94,18 +94,15 @@ struct LoadedCertificates {
 impl ServerCertificates {
     /// Loads the files. Fails if they are invalid: unlike in a reload there are no previous certificates to fall back to.
     pub(super) fn load(files: ServerTlsFiles) -> Result<Self, TlsError> {
-        let looks = stat_files(&files);
-        let held = LoadedCertificates {
+        let stats = stat_files(&files);
+        let loaded = LoadedCertificates {
             config: Arc::new(read_config(&files)?),
-            stats: looks,
+            stats,
             rejected: None,
             checked_at: Instant::now(),
         };
-        let held = Mutex::new(held);
-        Ok(Self {
-            files,
-            loaded: held,
-        })
+        let loaded = Mutex::new(loaded);
+        Ok(Self { files, loaded })
     }
 
     /// Configuration for a new connection; checks the files first if a check is due.

@@ -20,10 +20,10 @@ pub(super) struct WriteTimeout<S> {
 }
 
 impl<S> WriteTimeout<S> {
-    pub(super) fn new(inner: S, patience: Duration) -> Self {
+    pub(super) fn new(inner: S, timeout: Duration) -> Self {
         Self {
             inner,
-            timeout: patience,
+            timeout,
             deadline: None,
         }
     }
@@ -105,7 +105,7 @@ mod tests {
     const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_nobody_reads_ends_the_connection() {
+    async fn unread_response_times_out() {
         let (near, _far) = duplex(4);
         let started = Instant::now();
         let error = WriteTimeout::new(near, WRITE_TIMEOUT)
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_byte_now_and_then_does_not_help() {
+    async fn slow_reader_does_not_extend_the_timeout() {
         let (near, mut far) = duplex(4);
         let slow_reader = tokio::spawn(async move {
             loop {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_who_keeps_up_is_never_cut_off() {
+    async fn steady_reader_never_times_out() {
         let (near, mut far) = duplex(4);
         let reader = tokio::spawn(async move {
             let mut count = 0;

@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_is_nothing_to_do() {
+    fn leases_are_disabled_by_default() {
         assert!(parse(&[]).into_settings(None).unwrap().is_none());
     }
 
     #[test]
-    fn the_command_line_of_the_peer_is_understood() {
+    fn etcd_backup_restore_command_line_is_accepted() {
         let args = parse(&[
             "--enable-member-lease-renewal=true",
             "--enable-snapshot-lease-renewal=true",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_peer() {
+    fn defaults_match_etcd_backup_restore() {
         let args = parse(&["--enable-snapshot-lease-renewal", "--pod-namespace=shoot"]);
         let settings = args.into_settings(None).unwrap().unwrap();
         assert_eq!(settings.leases.member, None);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_without_a_pod_names_what_is_missing() {
+    fn member_lease_without_a_pod_name_is_refused() {
         let args = parse(&[
             "--enable-member-lease-renewal",
             "--pod-namespace=shoot",
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_below_a_second_is_refused() {
+    fn heartbeat_below_one_second_is_refused() {
         let line = ["program", "--k8s-heartbeat-duration=10ms"];
         assert!(KubernetesCommand::try_parse_from(line).is_err());
     }

@@ -58,21 +58,21 @@ impl Heartbeat {
             member,
             full,
             delta,
-            heartbeat_interval: heartbeat,
+            heartbeat_interval,
         } = leases;
         let kinds = [
-            (LeaseKind::Member, member, heartbeat),
+            (LeaseKind::Member, member, heartbeat_interval),
             (LeaseKind::FullSnapshot, full, SNAPSHOT_LEASE_INTERVAL),
             (LeaseKind::DeltaSnapshot, delta, SNAPSHOT_LEASE_INTERVAL),
         ];
         let renewers = kinds
             .into_iter()
-            .filter_map(|(kind, name, every)| Some((kind, name?, every)))
-            .map(|(kind, name, every)| LeaseRenewer {
+            .filter_map(|(kind, name, interval)| Some((kind, name?, interval)))
+            .map(|(kind, name, interval)| LeaseRenewer {
                 kind,
                 name,
                 namespace: namespace.to_owned(),
-                interval: every,
+                interval,
                 connection: Arc::clone(connection),
                 metrics: Arc::clone(metrics),
                 newest_full: newest_full.clone(),

@@ -104,31 +104,34 @@ pub(super) fn build_patch(found: &Lease, desired: &DesiredLease, now: Timestamp)
         }
         DesiredLease::Full {
             revision,
-            created_at: created,
+            created_at,
         } => {
             let is_new = match held_revision(found) {
                 Some(held) if held > *revision => false,
-                Some(held) if held == *revision => renew_time(found).is_none_or(|at| at < *created),
+                Some(held) if held == *revision => {
+                    renew_time(found).is_none_or(|at| at < *created_at)
+                }
                 _ => true,
             };
             if !is_new {
                 return None;
             }
             spec["holderIdentity"] = json!(revision.to_string());
-            spec["renewTime"] = json!(MicroTime(*created));
+            spec["renewTime"] = json!(MicroTime(*created_at));
         }
         DesiredLease::Delta {
             revision,
-            checked_at: checked,
+            checked_at,
             deltas_since_full,
         } => {
             let held = held_revision(found);
             let revision = held.map_or(*revision, |held| held.max(*revision));
-            if held == Some(revision) && renew_time(found) == Some(truncate_to_micros(*checked)) {
+            if held == Some(revision) && renew_time(found) == Some(truncate_to_micros(*checked_at))
+            {
                 return None;
             }
             spec["holderIdentity"] = json!(revision.to_string());
-            spec["renewTime"] = json!(MicroTime(*checked));
+            spec["renewTime"] = json!(MicroTime(*checked_at));
             if let Some(DeltasSinceFull { since, bytes }) = deltas_since_full {
                 metadata["annotations"] = json!({
                     DELTA_BYTES: bytes.to_string(),

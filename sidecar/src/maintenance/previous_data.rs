@@ -57,15 +57,13 @@ fn remove_expired(data_dir: &std::path::Path, keep: Duration, now: Timestamp) {
         warn!(%error, "failed to list previous data directories");
         Vec::new()
     });
-    for PreviousDataDir {
-        path,
-        replaced_at: since,
-    } in select_expired(found, keep, now)
-    {
+    for PreviousDataDir { path, replaced_at } in select_expired(found, keep, now) {
         match std::fs::remove_dir_all(&path) {
-            Ok(()) => info!(path = %path.display(), %since, "previous data directory deleted"),
+            Ok(()) => {
+                info!(path = %path.display(), %replaced_at, "previous data directory deleted");
+            }
             Err(error) => {
-                warn!(path = %path.display(), %error, "failed to delete previous data directory")
+                warn!(path = %path.display(), %error, "failed to delete previous data directory");
             }
         }
     }
@@ -89,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_old_enough_goes_and_nothing_else() {
+    fn only_expired_previous_data_directories_are_deleted() {
         let root = tempfile::tempdir().unwrap();
         let data = root.path().join("new.etcd");
         let names = [
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_goes_without_a_limit_or_before_the_member_has_served_for_a_while() {
+    async fn cleanup_requires_a_retention_limit_and_a_member_that_serves() {
         let root = tempfile::tempdir().unwrap();
         let old = root.path().join("new.etcd.before-20200101T000000Z");
         std::fs::create_dir(&old).unwrap();

@@ -60,24 +60,29 @@ impl SidecarMetrics {
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let register = Registrar(&registry);
-        let (peer, own) = (
+        let (etcdbr, mainstay) = (
             EtcdbrSeries::new(&register)?,
             MainstaySeries::new(&register)?,
         );
-        let duty = Arc::new(Mutex::new(SnapshotAges::new(Timestamp::now())));
-        let shared = Arc::clone(&duty);
+        let snapshot_ages = Arc::new(Mutex::new(SnapshotAges::new(Timestamp::now())));
+        let shared = Arc::clone(&snapshot_ages);
         register.register(ScrapedMetric::gauges(SNAPSHOT_AGE, "kind", move || {
-            let duty = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let snapshot_ages = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Timestamp::now();
-            let age = |kind| (labels::kind_label(kind), duty.age_seconds(kind, now));
+            let age = |kind| {
+                (
+                    labels::kind_label(kind),
+                    snapshot_ages.age_seconds(kind, now),
+                )
+            };
             labels::SNAPSHOT_KINDS.map(age).to_vec()
         })?)?;
         scraped::register_process(&register)?;
         let metrics = Self {
             registry,
-            etcdbr: peer,
-            mainstay: own,
-            snapshot_ages: duty,
+            etcdbr,
+            mainstay,
+            snapshot_ages,
         };
         metrics.set_role(SidecarRole::default());
         Ok(metrics)

@@ -51,12 +51,12 @@ impl ScrapedMetric {
     /// One series without labels.
     fn single_value(
         (name, help): MetricDesc<'_>,
-        form: MetricType,
+        metric_type: MetricType,
         value: fn() -> Option<f64>,
     ) -> Result<Self> {
         Ok(Self {
             desc: Desc::new(name.to_owned(), help.to_owned(), Vec::new(), HashMap::new())?,
-            metric_type: form,
+            metric_type,
             label: None,
             values: Arc::new(move || value().map(|value| ("", value)).into_iter().collect()),
         })
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_from_the_line_that_has_it() {
+    fn memory_is_parsed_from_the_named_status_line() {
         let status = "Name:\tmainstay\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
         assert_eq!(parse_kilobytes(status, "VmRSS:"), Some(10_240));
         assert_eq!(parse_kilobytes(status, "VmHWM:"), Some(20_480));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_of_all_interfaces_but_the_loopback_is_added() {
+    fn network_bytes_are_summed_without_loopback() {
         let devices = "Inter-|   Receive | Transmit\n face |bytes packets\n    \
              lo: 900 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  \
              eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n  \
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_about_this_process() {
+    fn proc_reports_memory_cpu_and_network_of_this_process() {
         let resident = read_status_bytes("VmRSS:").unwrap();
         assert!(resident > 100_000.0, "{resident}");
         assert!(read_status_bytes("VmHWM:").unwrap() >= resident);

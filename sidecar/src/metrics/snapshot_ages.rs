@@ -29,7 +29,7 @@ impl SnapshotAges {
     pub(super) fn set_role(&mut self, standing: SidecarRole, now: Timestamp) {
         match standing {
             SidecarRole::Leader | SidecarRole::Unknown => {
-                self.responsible_since = self.responsible_since.or(Some(now))
+                self.responsible_since = self.responsible_since.or(Some(now));
             }
             // The new leader's successes are not visible here, so the recorded ones would be stale.
             SidecarRole::Follower | SidecarRole::Learner => {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_counts_from_its_success_and_before_one_from_its_duty() {
+    fn age_counts_from_last_success_or_else_from_the_start() {
         let mut duty = SnapshotAges::new(timestamp(100));
         duty.set_role(SidecarRole::Leader, timestamp(110));
         assert_eq!(ages_at(&duty, 130), (30.0, 30.0));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_held_before_counts_as_old_as_it_is() {
+    fn snapshot_found_in_the_store_keeps_its_real_age() {
         let mut duty = SnapshotAges::new(timestamp(100));
         duty.set_role(SidecarRole::Follower, timestamp(100));
         duty.set_role(SidecarRole::Leader, timestamp(110));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_grows_while_nobody_leads_and_ends_when_another_does() {
+    fn age_grows_without_a_leader_and_is_reset_on_a_follower() {
         let mut duty = SnapshotAges::new(timestamp(0));
         duty.set_role(SidecarRole::Leader, timestamp(0));
         duty.record_success(SnapshotKind::Full, timestamp(50));

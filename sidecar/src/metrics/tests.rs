@@ -73,7 +73,7 @@ fn exercised_metrics() -> SidecarMetrics {
 }
 
 #[test]
-fn whatever_happens_no_series_appears_that_was_not_there_at_zero() {
+fn every_series_exists_from_the_start() {
     let names = |metrics: &SidecarMetrics| {
         read_samples(metrics, "")
             .into_keys()
@@ -88,7 +88,7 @@ fn whatever_happens_no_series_appears_that_was_not_there_at_zero() {
 }
 
 #[test]
-fn a_stored_snapshot_is_told_by_revision_time_and_size() {
+fn stored_snapshot_updates_revision_time_and_size() {
     let metrics = SidecarMetrics::new().unwrap();
     let stored = StoredSnapshot {
         name: SnapshotName::delta(Revision(5), Revision(9), 1_794_795_243, Compression::Gzip),
@@ -113,7 +113,7 @@ fn a_stored_snapshot_is_told_by_revision_time_and_size() {
 }
 
 #[test]
-fn a_snapshot_of_minutes_falls_into_a_bucket_of_minutes() {
+fn duration_buckets_cover_snapshots_of_several_minutes() {
     let metrics = SidecarMetrics::new().unwrap();
     metrics.record_snapshot(SnapshotKind::Full, true, 400.0);
     let bucket = |limit: &str| {
@@ -127,7 +127,7 @@ fn a_snapshot_of_minutes_falls_into_a_bucket_of_minutes() {
 }
 
 #[test]
-fn exactly_one_role_is_held() {
+fn exactly_one_role_is_set() {
     let metrics = SidecarMetrics::new().unwrap();
     for standing in SidecarRole::ALL {
         metrics.set_role(standing);
@@ -140,7 +140,7 @@ fn exactly_one_role_is_held() {
 }
 
 #[test]
-fn a_former_leader_tells_nothing_of_a_capture_that_has_ended() {
+fn former_leader_resets_its_capture_metrics() {
     const LEADER_METRICS: [&str; 4] = [
         "mainstay_watch_lag_revisions",
         "mainstay_watch_lag_seconds",
@@ -193,7 +193,7 @@ fn render_table(metrics: &SidecarMetrics) -> String {
 }
 
 #[test]
-fn the_page_of_metrics_is_what_the_registry_has() {
+fn metrics_page_matches_the_registry() {
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/metrics.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
@@ -263,7 +263,7 @@ mod live {
     }
 
     #[test]
-    fn promtool_objects_to_nothing_but_inherited_names() {
+    fn promtool_reports_only_names_inherited_from_upstream() {
         let text = exercised_metrics().render().unwrap();
         let output_text = run_promtool(&text);
         let metric_name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
@@ -273,7 +273,7 @@ mod live {
     }
 
     #[test]
-    fn promtool_does_object_to_a_bad_name() {
+    fn promtool_reports_a_bad_name() {
         let output_text = run_promtool("# TYPE requests counter\nrequests 1\n");
         assert!(output_text.contains("requests"), "{output_text}");
     }

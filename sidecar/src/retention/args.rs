@@ -38,7 +38,7 @@ pub(crate) struct RetentionArgs {
     /// Policy that selects the full snapshots to keep
     ///
     /// Exponential keeps the last one of each hour of today, of each of the 7 days and of each of the 4 weeks before.
-    /// LimitBased keeps the newest --max-backups.
+    /// `LimitBased` keeps the newest --max-backups.
     #[arg(
         long = "garbage-collection-policy",
         env = "MAINSTAY_GARBAGE_COLLECTION_POLICY"
@@ -46,7 +46,7 @@ pub(crate) struct RetentionArgs {
     #[arg(value_name = "POLICY", default_value = "Exponential")]
     pub(crate) policy: PolicyName,
 
-    /// Number of full snapshots to keep under the LimitBased policy
+    /// Number of full snapshots to keep under the `LimitBased` policy
     #[arg(short = 'm', long = "max-backups", env = "MAINSTAY_MAX_BACKUPS")]
     #[arg(value_name = "COUNT", default_value_t = 7)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_are_consistent() {
+    fn flag_definitions_are_valid() {
         RetentionCommand::command().debug_assert();
     }
 
     #[test]
-    fn defaults_are_those_of_the_peer() {
+    fn defaults_match_etcd_backup_restore() {
         let defaults = RetentionConfig {
             period: Some(Duration::from_mins(1)),
             rules: RetentionRules {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_peer_are_understood() {
+    fn etcd_backup_restore_flags_are_accepted() {
         let found = parse_config(&[
             "--garbage-collection-period=12h0m0s",
             "--garbage-collection-policy=LimitBased",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_or_less_switches_it_off() {
+    fn period_of_one_second_or_less_disables_retention() {
         for off in ["0", "0s", "500ms", "1s"] {
             let flag = format!("--garbage-collection-period={off}");
             assert_eq!(parse_config(&[&flag]).period, None, "{off}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         for flag in [
             "--garbage-collection-period=-1s",
             "--garbage-collection-policy=exponential",

@@ -57,11 +57,11 @@ impl RetentionCache {
         is_same.then_some(examined.health)
     }
 
-    pub(super) fn record_health(&self, object: &SnapshotObject, verdict: ObjectHealth) {
+    pub(super) fn record_health(&self, object: &SnapshotObject, health: ObjectHealth) {
         let examined = VerifiedObject {
             size: object.size,
             modified: object.modified,
-            health: verdict,
+            health,
         };
         self.lock().verified.insert(object.key.clone(), examined);
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_object_is_not_the_one_that_was_read() {
+    fn replaced_object_is_not_found_in_the_cache() {
         let memory = RetentionCache::default();
         let (old, new) = (catalogue(7), catalogue(8));
         memory.record_health(&old.fulls[0], ObjectHealth::Damaged);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_forgotten() {
+    fn deleted_objects_are_removed_from_the_cache() {
         let memory = RetentionCache::default();
         let found = catalogue(7);
         let key = &found.fulls[0].key;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_tried_again_after_an_hour() {
+    fn locked_object_is_retried_after_an_hour() {
         let memory = RetentionCache::default();
         memory.record_locked("k", Timestamp::UNIX_EPOCH);
         let at = |second| Timestamp::from_second(second).unwrap();

@@ -101,12 +101,12 @@ impl FullQueue {
         start: impl FnOnce(Finality) -> JoinHandle<FullResult>,
     ) -> bool {
         let is_due = self.next_start().is_some_and(|due| due <= Instant::now());
-        let Some(wanted) = is_due.then(|| self.pending.pop_front()).flatten() else {
+        let Some(request) = is_due.then(|| self.pending.pop_front()).flatten() else {
             return false;
         };
         self.running = Some(RunningFull {
-            task: start(wanted.finality),
-            request: wanted,
+            task: start(request.finality),
+            request,
             started_at: Instant::now(),
         });
         true

@@ -78,8 +78,8 @@ impl SnapshotHandle {
         }
         let line = self.queue.0.borrow().clone();
         let Some(line) = line else {
-            let standing = self.state_rx.borrow().role.as_str();
-            return Err(SnapshotRequestError::NotLeading { role: standing });
+            let role = self.state_rx.borrow().role.as_str();
+            return Err(SnapshotRequestError::NotLeading { role });
         };
         let (reply, answer) = oneshot::channel();
         line.send(request(reply))

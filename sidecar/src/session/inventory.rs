@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_delta_is_a_schedule_that_was_kept() {
+    fn stored_delta_updates_the_delta_check_time() {
         let (state_tx, view) = tokio::sync::watch::channel(crate::state::SidecarState::default());
         let metrics = SidecarMetrics::new().unwrap();
         inventory_of(&["Full-0-5-1"]).publish(None, &state_tx, &metrics);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_folded_does_not_pile_up() {
+    fn deltas_compacted_elsewhere_are_not_counted_since_the_full() {
         let (state_tx, view) = tokio::sync::watch::channel(crate::state::SidecarState::default());
         let metrics = SidecarMetrics::new().unwrap();
         let stock = inventory_of(&["Full-0-5-1", "Incr-6-9-2", "Incr-10-20-3", "Incr-21-30-4"]);
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_reaches_from_the_last_delta_to_the_full_snapshot_behind_it() {
+    fn gap_reaches_from_the_last_delta_to_the_next_full_snapshot() {
         let stock = inventory_of(&["Full-0-5-1", "Incr-6-9-2", "Full-0-20-3", "Incr-18-25-4"]);
         let hole = (Revision(10), Revision(19));
         assert_eq!(stock.find_gap_before(Revision(20)), Some(hole));
     }
 
     #[test]
-    fn revisions_that_deltas_lead_to_are_no_hole() {
+    fn revisions_covered_by_deltas_are_not_a_gap() {
         let bridged = inventory_of(&["Full-0-5-1", "Incr-6-20-2", "Full-0-20-3"]);
         assert_eq!(bridged.find_gap_before(Revision(20)), None);
         let next = inventory_of(&["Full-0-5-1", "Full-0-6-3"]);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_was_ahead_stays_refused_after_etcd_has_passed_it() {
+    fn store_that_was_ahead_stays_refused_after_etcd_passes_it() {
         let mut context = SessionContext::default();
         let store = Revision(50_000);
         let refused = context.check_plan(store_ahead_plan(), store).unwrap_err();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_was_emptied_is_a_new_one() {
+    fn emptied_store_is_accepted_as_new() {
         let mut context = SessionContext::default();
         context
             .check_plan(store_ahead_plan(), Revision(50_000))

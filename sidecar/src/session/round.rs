@@ -56,24 +56,24 @@ pub(super) struct Round<'a> {
 impl<'a> Round<'a> {
     pub(super) async fn start(
         leader: &'a BackupLeader,
-        bucket: &'a BackupStore,
-        (plan, stock): (StartPlan, Inventory),
-        fulls: &'a mut FullQueue,
+        store: &'a BackupStore,
+        (plan, inventory): (StartPlan, Inventory),
+        full_queue: &'a mut FullQueue,
         session_on_stop: &'a OnStopCell,
     ) -> Result<Self, EtcdError> {
         let (after, held, full) = match plan {
             StartPlan::Continue {
                 after,
-                backfill_after: deltas_end,
+                backfill_after,
                 full,
             } => (
-                leader.choose_delta_start(after, deltas_end).await,
+                leader.choose_delta_start(after, backfill_after).await,
                 false,
                 full,
             ),
             // Capture starts before the snapshot is taken, so that no revision falls between the two.
             StartPlan::FullFirst(because) => {
-                fulls.restart_running().await;
+                full_queue.restart_running().await;
                 let now = leader
                     .etcd
                     .read_quorum_revision(leader.fence.timeout)
@@ -82,13 +82,13 @@ impl<'a> Round<'a> {
             }
             StartPlan::StoreAhead { etcd, .. } => (etcd, true, None), // unreachable: planning refuses it
         };
-        let (send, notices) = mpsc::channel(TAIL_EVENT_CAPACITY);
+        let (send, tail_events) = mpsc::channel(TAIL_EVENT_CAPACITY);
         let (tail_stop, on_stop) = (CancellationToken::new(), OnStopCell::default());
         let tail = leader.config.tail.clone().map(|config| {
             let parts = TailParts {
                 etcd: leader.etcd.clone(),
                 config,
-                uploader: leader.build_uploader(bucket, &on_stop),
+                uploader: leader.build_uploader(store, &on_stop),
                 state_tx: leader.state_tx.clone(),
                 metrics: leader.metrics.clone(),
                 events: send,
@@ -97,15 +97,15 @@ impl<'a> Round<'a> {
         });
         let mut round = Self {
             leader,
-            store: bucket,
+            store,
             tail,
             tail_stop,
             on_stop,
             session_on_stop,
-            tail_events: notices,
-            full_queue: fulls,
+            tail_events,
+            full_queue,
             schedule: ScheduleTimer::new(leader.config.schedule.clone(), Timestamp::now()),
-            inventory: stock,
+            inventory,
             is_bridging: held,
         };
         round.record_start(after, full);
@@ -281,7 +281,7 @@ impl<'a> Round<'a> {
                     .enqueue(FullSnapshotReason::OnDemand, finality, Some(reply));
             }
             (ask @ SessionRequest::Delta(_), None) => {
-                reject(ask, SnapshotRequestError::DeltasDisabled)
+                reject(ask, SnapshotRequestError::DeltasDisabled);
             }
             (SessionRequest::Delta(reply), Some(tail)) => {
                 let (etcd, patience) = (self.leader.etcd.clone(), self.leader.fence.timeout);
@@ -297,7 +297,7 @@ impl<'a> Round<'a> {
                     match stored {
                         // The round ended; the next round, if there is one, captures the events again.
                         Err(SnapshotRequestError::Aborted) => {
-                            line.requeue(SessionRequest::Delta(reply)).await
+                            line.requeue(SessionRequest::Delta(reply)).await;
                         }
                         outcome => drop(reply.send(outcome)), // the requester may be gone
                     }

@@ -156,7 +156,7 @@ mod tests {
     const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_asked_for_a_delta_goes_on_when_it_is_stored() {
+    async fn flush_returns_when_the_delta_is_stored() {
         let (send, mut tail) = mpsc::channel(1);
         let flushing = DeltaFlusher(send).request(Revision(7)).await;
         let asked = tail.recv().await.unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_a_tail_that_ended_nor_for_ever() {
+    async fn flush_returns_when_the_tail_has_ended_or_at_the_timeout() {
         let started = Instant::now();
         let (send, tail) = mpsc::channel(1);
         drop(tail);

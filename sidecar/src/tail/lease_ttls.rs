@@ -49,12 +49,12 @@ impl LeaseTtls {
         if self.granted.len() >= MAX_ENTRIES {
             self.granted.clear();
         }
-        let since = Some(Instant::now());
+        let fetched_at = Some(Instant::now());
         self.granted.insert(
             lease,
             CachedTtl {
                 seconds,
-                fetched_at: since,
+                fetched_at,
             },
         );
     }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_revision_is_the_only_one_taken() {
+    fn only_the_next_revision_is_accepted() {
         let mut history = RevisionSequence::starting_after(Revision(10));
         assert_eq!(history.classify(Revision(10)), RevisionCheck::Duplicate);
         assert_eq!(history.classify(Revision(11)), RevisionCheck::Next);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_revision_is_named() {
+    fn skipped_revisions_are_reported_as_a_gap() {
         let RevisionCheck::AfterGap(gap) =
             RevisionSequence::starting_after(Revision(10)).classify(Revision(14))
         else {

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_is_behind_and_silent_is_opened_anew_now_and_again() {
+    async fn lagging_watch_without_events_is_stalled_every_30_seconds() {
         let mut silence = StallDetector::new();
         assert_eq!(count_stalls(29, || silence.is_stalled(1, true)).await, 0);
         assert_eq!(count_stalls(1, || silence.is_stalled(1, true)).await, 1);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_with_nothing_to_tell_or_nobody_to_listen_may_be_silent() {
+    async fn watch_without_lag_or_without_a_receiver_is_not_stalled() {
         let mut silence = StallDetector::new();
         assert_eq!(count_stalls(90, || silence.is_stalled(0, true)).await, 0);
         assert_eq!(count_stalls(90, || silence.is_stalled(9, false)).await, 0);

@@ -53,11 +53,11 @@ pub struct EtcdWatcher {
 impl EtcdWatcher {
     /// Watches all keys after a revision.
     pub fn start(etcd: EtcdClient, after: Revision) -> Self {
-        let (send, items) = mpsc::channel(QUEUE_CAPACITY);
+        let (sender, items) = mpsc::channel(QUEUE_CAPACITY);
         let reader = WatchReader {
             etcd,
             last_complete: after,
-            sender: send,
+            sender,
         };
         let task = tokio::spawn(reader.run());
         Self { items, task }

@@ -78,16 +78,16 @@ impl TailWorker {
     pub(super) fn new(
         parts: TailParts,
         after: Revision,
-        line: mpsc::Receiver<FlushRequest>,
-        held: watch::Receiver<bool>,
+        requests: mpsc::Receiver<FlushRequest>,
+        hold: watch::Receiver<bool>,
     ) -> Self {
         let TailParts {
             etcd,
             config,
-            uploader: shipper,
+            uploader,
             state_tx,
             metrics,
-            events: notices,
+            events,
         } = parts;
         Self {
             watcher: Some(EtcdWatcher::start(etcd.clone(), after)),
@@ -95,12 +95,12 @@ impl TailWorker {
             batch: DeltaBatch::starting_after(after, config.compression.clone()),
             lease_ttls: LeaseTtls::default(),
             config,
-            uploader: shipper,
+            uploader,
             state_tx,
             metrics,
-            events: notices,
-            requests: line,
-            hold: held,
+            events,
+            requests,
+            hold,
             is_first_upload: true,
             is_superseded: false,
             is_upload_due: false,
@@ -356,14 +356,14 @@ impl TailWorker {
     fn start_upload(&mut self, sealed: SealedDelta, attempts: u32, pause: Duration) {
         let shipper = self.uploader.clone();
         let (delta, is_first) = (sealed.clone(), self.is_first_upload);
-        let attempt = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             shipper.try_upload(&delta, is_first).await
         });
         self.pending_upload = Some(PendingUpload {
             sealed,
             attempts,
-            task: attempt,
+            task,
             started_at: Instant::now(),
         });
     }
@@ -381,7 +381,7 @@ impl TailWorker {
                 self.on_stored(stored, &pending_upload.sealed).await;
             }
             Err(DeltaUploadError::Superseded { reaches, .. }) => {
-                self.on_superseded(reaches, pending_upload).await
+                self.on_superseded(reaches, pending_upload).await;
             }
             Err(error) => self.on_upload_failed(&error, pending_upload),
         }

@@ -9,6 +9,6 @@
 mod http;
 mod kubernetes;
 mod maintenance;
-mod manual;
+mod man_page;
 mod retention;
 mod watcher;

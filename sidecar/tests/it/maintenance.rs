@@ -317,7 +317,7 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_threshold_defragments_who_is_above_it_and_then_nobody() {
+    async fn threshold_defragments_each_member_above_it_once() {
         let version = EtcdRelease::V3_5New;
         let cluster =
             EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
@@ -353,7 +353,7 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn nobody_is_defragmented_while_a_member_is_away() {
+    async fn no_member_is_defragmented_while_a_member_is_down() {
         let version = EtcdRelease::V3_5New;
         let options = EtcdOptions::new().long_election_timeout();
         let mut cluster = EtcdCluster::start(version, 3, &options).await;
@@ -380,7 +380,7 @@ mod live {
     /// minute.
     fn start_every_minute(
         links: &Arc<TestConnector>,
-        standing: SidecarRole,
+        role: SidecarRole,
         maintenance_lock: &Arc<Semaphore>,
     ) -> DefragmentSidecar {
         let now = Timestamp::now();
@@ -394,7 +394,7 @@ mod live {
                 .send_if_modified(|reached| now >= minute && !std::mem::replace(reached, true));
             now
         };
-        let told = Arc::new(RecordedMetrics::default());
+        let metrics = Arc::new(RecordedMetrics::default());
         let config = DefragmentConfig {
             schedule: Some("* * * * *".parse().unwrap()),
             threshold: None,
@@ -404,18 +404,18 @@ mod live {
             links.clone(),
             maintenance_lock.clone(),
             config,
-            told.clone(),
+            metrics.clone(),
         );
         let defragmenter = defragmenter.with_clock(clock);
         let state = SidecarState {
-            role: standing,
+            role,
             ..SidecarState::default()
         };
         let (state_tx, view) = watch::channel(state);
         let cancel = CancellationToken::new();
         let task = tokio::spawn(defragmenter.run(view, cancel.clone()));
         DefragmentSidecar {
-            metrics: told,
+            metrics,
             minute_started,
             cancel,
             task,
@@ -439,7 +439,7 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn on_schedule_the_leader_begins_and_waits_for_a_snapshot_under_way() {
+    async fn scheduled_defragmentation_by_the_leader_waits_for_a_snapshot() {
         let etcd = [EtcdServer::start(EtcdRelease::V3_4, EtcdOptions::new()).await];
         let links = build_connector(&etcd, 0);
         let maintenance_lock = Arc::new(Semaphore::new(1));
@@ -484,7 +484,7 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_full_database_raises_an_alarm_and_may_be_defragmented() {
+    async fn full_database_raises_an_alarm_and_can_be_defragmented() {
         let options = EtcdOptions::new().quota_bytes(4 << 20);
         let etcd = [EtcdServer::start(EtcdRelease::V3_5New, options).await];
         let links = build_connector(&etcd, 0);
@@ -560,12 +560,12 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_learner_becomes_a_voter_on_3_4() {
+    async fn learner_becomes_a_voter_on_3_4() {
         Box::pin(a_learner_becomes_a_voter(EtcdRelease::V3_4)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_learner_becomes_a_voter_on_3_5_new() {
+    async fn learner_becomes_a_voter_on_3_5_new() {
         Box::pin(a_learner_becomes_a_voter(EtcdRelease::V3_5New)).await;
     }
 

@@ -55,7 +55,7 @@ async fn write_two_chains(bucket: &TestStore) -> [String; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_chain_goes_once_the_newest_is_read() {
+async fn old_chain_is_deleted_after_the_newest_is_verified() {
     let bucket = TestStore::open_local();
     let keys = write_two_chains(&bucket).await;
     let retention = build_retention(&bucket.store, keep_one_config());
@@ -68,7 +68,7 @@ async fn an_old_chain_goes_once_the_newest_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_newest_full_keeps_the_chain_before_it_whole() {
+async fn damaged_newest_full_snapshot_keeps_the_previous_chain() {
     let bucket = TestStore::open_local();
     let older = bucket.put_full(5, 0).await;
     let base = bucket.put_full(10, 1).await;
@@ -91,7 +91,7 @@ async fn a_damaged_newest_full_keeps_the_chain_before_it_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_delta_ends_the_chain_before_it() {
+async fn damaged_delta_ends_the_verified_chain() {
     let bucket = TestStore::open_local();
     let old = bucket.put_full(5, 0).await;
     let base = bucket.put_full(10, 1).await;
@@ -109,7 +109,7 @@ async fn a_damaged_delta_ends_the_chain_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_single_whole_chain_nothing_goes() {
+async fn nothing_is_deleted_without_a_valid_chain() {
     let bucket = TestStore::open_local();
     bucket.put_damaged_full(10, 0).await;
     bucket.put_delta(11, 20, 1).await;
@@ -130,7 +130,7 @@ async fn without_a_single_whole_chain_nothing_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_read_once_and_again_when_it_was_replaced() {
+async fn object_is_verified_once_and_again_when_replaced() {
     let bucket = TestStore::open_local();
     write_two_chains(&bucket).await;
     let retention = build_retention(&bucket.store, keep_one_config());
@@ -150,7 +150,7 @@ async fn an_object_is_read_once_and_again_when_it_was_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_names_what_would_go_and_deletes_nothing() {
+async fn dry_run_plans_deletions_and_deletes_nothing() {
     let bucket = TestStore::open_local();
     let keys = write_two_chains(&bucket).await;
     let config = RetentionConfig {
@@ -176,7 +176,7 @@ async fn a_dry_run_names_what_would_go_and_deletes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_nobody_wrote_for_a_day_go() {
+async fn upload_parts_older_than_a_day_are_deleted() {
     let bucket = TestStore::open_local();
     bucket.put_full(10, 0).await;
     let part = bucket.put_part(20, 1).await;
@@ -204,7 +204,7 @@ impl PinSource for UnreachablePins {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pins_that_cannot_be_read_hold_everything() {
+async fn nothing_is_deleted_when_pins_cannot_be_read() {
     let bucket = TestStore::open_local();
     write_two_chains(&bucket).await;
     let pins = Arc::new(UnreachablePins);
@@ -215,7 +215,7 @@ async fn pins_that_cannot_be_read_hold_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pinned_object_stays_with_what_leads_to_it() {
+async fn pinned_delta_is_kept_with_its_base() {
     let bucket = TestStore::open_local();
     let keys = write_two_chains(&bucket).await;
     let oldest = bucket.put_full(5, 0).await;
@@ -246,8 +246,8 @@ impl PinSource for LatePins {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_begins_to_read_in_the_middle_of_a_long_round_stays() {
-    for (answers, deleted) in [(9, 28), (1, 20)] {
+async fn object_pinned_during_a_long_round_is_kept() {
+    for (max_answers, deleted) in [(9, 28), (1, 20)] {
         let bucket = TestStore::open_local();
         let mut keys = Vec::new();
         for number in 1..=30 {
@@ -256,7 +256,7 @@ async fn what_somebody_begins_to_read_in_the_middle_of_a_long_round_stays() {
         let pins = Arc::new(LatePins {
             calls: AtomicUsize::new(0),
             pinned_key: keys[28].clone(),
-            max_answers: answers,
+            max_answers,
         });
         let retention = Retention::new(bucket.store.clone(), keep_one_config(), pins, Arc::new(()));
         let summary = retention.run_once(test_time()).await.unwrap();
@@ -266,7 +266,7 @@ async fn what_somebody_begins_to_read_in_the_middle_of_a_long_round_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rounds_go_on_until_cancelled() {
+async fn rounds_continue_until_cancelled() {
     let bucket = TestStore::open_local();
     bucket.put_full(10, 0).await;
     let cancel = CancellationToken::new();
@@ -288,7 +288,7 @@ async fn rounds_go_on_until_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn switched_off_it_does_nothing_but_wait() {
+async fn disabled_retention_deletes_nothing_and_waits_for_cancellation() {
     let bucket = TestStore::open_local();
     write_two_chains(&bucket).await;
     let config = RetentionConfig {

@@ -144,12 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_valid() {
         BenchArgs::command().debug_assert();
     }
 
     #[test]
-    fn two_sizes_are_measured_when_asked_for() {
+    fn scale_flag_accepts_several_sizes() {
         let args = BenchArgs::parse_from(["bench", "--scale", "1,4"]);
         assert_eq!(args.scale, [1, 4]);
     }

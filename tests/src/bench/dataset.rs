@@ -100,12 +100,12 @@ impl Dataset {
         Self::open(home)
     }
 
-    fn open(home: PathBuf) -> anyhow::Result<Self> {
+    fn open(dir: PathBuf) -> anyhow::Result<Self> {
         let manifest =
-            fs::read(home.join("manifest.json")).context("failed to read the manifest")?;
+            fs::read(dir.join("manifest.json")).context("failed to read the manifest")?;
         let manifest: Manifest =
             serde_json::from_slice(&manifest).context("failed to read the manifest")?;
-        let folder = home.join(BUCKET).join(PREFIX).join("v2");
+        let folder = dir.join(BUCKET).join(PREFIX).join("v2");
         let mut objects = Vec::new();
         for entry in fs::read_dir(&folder).context("failed to list the backup")? {
             objects.push(entry.context("failed to list the backup")?.path());
@@ -120,7 +120,7 @@ impl Dataset {
         Ok(Self {
             base: base.clone(),
             deltas: deltas.to_vec(),
-            dir: home,
+            dir,
             manifest,
         })
     }

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_json_of_the_length_asked_for() {
+    fn value_is_json_of_the_requested_length() {
         let mut rng = StdRng::seed_from_u64(1);
         let text = build_value(399_999, 1_000, &mut rng);
         assert_eq!(text.len(), 1_000);

@@ -65,13 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_built_a_kernel_is_nobodys_business() {
+    fn kernel_release_omits_the_build_suffix() {
         assert_eq!(kernel_release("6.1.0-18-amd64\n"), "6.1.0");
         assert_eq!(kernel_release(""), "");
     }
 
     #[test]
-    fn fields_are_found_whatever_surrounds_their_names() {
+    fn fields_are_found_regardless_of_whitespace() {
         let text = "processor\t: 0\nmodel name\t: Some CPU\nMemTotal:       24 kB\n";
         assert_eq!(find_field(text, "model name"), Some("Some CPU"));
         assert_eq!(find_field(text, "MemTotal"), Some("24 kB"));

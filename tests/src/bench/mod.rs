@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_bench_is_refused_and_a_dead_ones_leftovers_go() {
+    fn second_benchmark_is_refused_and_stale_files_are_deleted() {
         let data = tempfile::tempdir().unwrap();
         for name in ["work-x/db", "4-abc.making/bucket", "1-abc/bucket"] {
             fs::create_dir_all(data.path().join(name)).unwrap();

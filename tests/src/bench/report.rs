@@ -109,15 +109,15 @@ pub(super) fn write_targets(page: &mut String, claims: &[TargetResult]) -> anyho
     for claim in claims {
         let verdict = if claim.is_met { "PASS" } else { "miss" };
         let TargetResult {
-            subject: data,
-            metric: what,
+            subject,
+            metric,
             target,
             measured,
             ..
         } = claim;
         writeln!(
             page,
-            "| {data} | {what} | {target} | {measured} | {verdict} |"
+            "| {subject} | {metric} | {target} | {measured} | {verdict} |"
         )?;
     }
     Ok(())

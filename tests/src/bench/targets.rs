@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_that_misses_its_limit_is_told_apart_from_one_that_meets_it() {
+    fn ratio_target_is_met_only_within_its_limit() {
         assert!(ratio_target("1×", "faster", 30.0, RatioLimit::AtLeast(30.0)).is_met);
         assert!(!ratio_target("1×", "faster", 29.99, RatioLimit::AtLeast(30.0)).is_met);
         assert!(ratio_target("1×", "slower", 1.5, RatioLimit::AtMost(1.5)).is_met);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_just_above_the_limit_does_not_look_like_the_limit() {
+    fn memory_just_above_the_limit_is_rounded_up() {
         let claim = memory_target("1×", "memory", 128_000_001, 128_000_000);
         assert_eq!((claim.measured.as_str(), claim.is_met), ("129 MB", false));
     }

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_times_and_the_most_memory_count() {
+    fn cost_is_the_median_time_and_the_peak_memory() {
         let cost = |seconds, peak_bytes| Cost {
             seconds,
             cpu_seconds: seconds,
@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_has_no_cost() {
+    fn failed_command_has_no_cost() {
         let report = tempfile::NamedTempFile::new().unwrap();
         let error = run_timed(report.path(), &["false".into()]).unwrap_err();
         assert!(error.to_string().contains("exited with"), "{error}");
     }
 
     #[test]
-    fn the_memory_of_the_child_is_told() {
+    fn peak_memory_of_the_child_is_reported() {
         let report = tempfile::NamedTempFile::new().unwrap();
         // dd allocates one block of the given size.
         let command = [

@@ -44,13 +44,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_found_behind_a_name_with_blanks_and_brackets() {
+    fn cpu_time_is_parsed_after_a_name_with_spaces_and_parentheses() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 1 1 1";
         assert!((parse_cpu_seconds(stat).unwrap() - 3.0).abs() < 1e-9);
     }
 
     #[test]
-    fn this_process_has_a_peak() {
+    fn peak_memory_of_this_process_is_readable() {
         let bytes = peak_bytes(std::process::id()).unwrap();
         assert!(bytes > 1 << 20, "{bytes}");
         cpu_seconds(std::process::id()).unwrap();

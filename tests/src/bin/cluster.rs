@@ -117,7 +117,7 @@ async fn bring_up(home: &ClusterHome, programs: Option<PathBuf>) -> anyhow::Resu
     }
     let ours = image::build_program_images(&program_dir(programs)?).await?;
     let brought = up(home, &Programs::find()?, ours, &|line| {
-        log_progress(start, line)
+        log_progress(start, line);
     })
     .await;
     brought.with_context(|| format!("failed to start a cluster in {}", home.path().display()))?;
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         ClusterCliArgs::command().debug_assert();
     }
 }

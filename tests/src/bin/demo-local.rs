@@ -42,8 +42,8 @@ struct LocalDemo {
 
 impl LocalDemo {
     async fn start(home: &Path) -> anyhow::Result<Self> {
-        let mut story = demo::DemoOutput::default();
-        story.print_step(
+        let mut output = demo::DemoOutput::default();
+        output.print_step(
             "Start three etcd servers, each with a sidecar",
             "The sidecar of the etcd leader takes the backups: a full snapshot, then a delta snapshot every second.",
         )?;
@@ -52,12 +52,9 @@ impl LocalDemo {
         print_text(&format!("The sidecar of m{leads} takes the backups."))?;
         local.write_keys(0..2_000).await?;
         local.wait_until_backed_up().await?;
-        let story = Self {
-            local,
-            output: story,
-        };
-        story.run_restorer(&["list".to_owned()], 0)?;
-        Ok(story)
+        let output = Self { local, output };
+        output.run_restorer(&["list".to_owned()], 0)?;
+        Ok(output)
     }
 
     fn print_step(&mut self, title: &str, text: &str) -> anyhow::Result<()> {

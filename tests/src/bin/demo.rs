@@ -349,7 +349,7 @@ async fn print_progress_until<T>(
     }
 }
 
-/// Waits until the condition BackupReady is true.
+/// Waits until the condition `BackupReady` is true.
 async fn wait_until_backed_up(etcd: &ManagedEtcd) -> anyhow::Result<()> {
     let is_backed_up = async || {
         let etcd = etcd.get().await.ok()?;

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_code_of_the_command_is_passed_on() {
+    fn exit_code_of_the_command_is_returned() {
         assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);
         assert_eq!(exit_code(ExitStatus::from_raw(100 << 8)), 100);
         assert_eq!(exit_code(ExitStatus::from_raw(15)), 143, "ended by SIGTERM");

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_client_has_a_kubeconfig_that_stands_alone() {
+    fn every_client_has_a_self_contained_kubeconfig() {
         let directory = tempfile::tempdir().unwrap();
         let home = ClusterHome::new(directory.path());
         fs::create_dir(directory.path().join("pki")).unwrap();

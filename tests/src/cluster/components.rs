@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_kubelets_are_told_what_new_ones_refuse_to_hear() {
+    fn only_old_kubelets_get_the_container_runtime_flag() {
         let home = ClusterHome::new(Path::new("/home-of-a-cluster"));
         let remote = "--container-runtime=remote".to_owned();
         assert!(kubelet_flags(&home, 20).contains(&remote));

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_somebody_elses_unless_its_kubeconfig_is_the_machines_own() {
+    fn cluster_is_external_unless_its_kubeconfig_is_the_local_one() {
         let directory = tempfile::tempdir().unwrap();
         let [own, other, link] = ["own", "other", "link"].map(|name| directory.path().join(name));
         for file in [&own, &other] {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_the_machine_that_is_down_is_still_its_own() {
+    fn stopped_local_cluster_is_still_local() {
         let own = Path::new("/nowhere/kubeconfig");
         assert_eq!(
             choose_source(Some(own.to_owned()), own),

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_somebody_else_is_left_alone() {
+    fn directory_with_foreign_files_is_not_deleted() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("thesis.txt"), "years of work").unwrap();
         let refused = remove_home(&ClusterHome::new(directory.path())).unwrap_err();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_below_the_directory_is_noticed_and_no_other() {
+    fn only_mounts_below_the_directory_are_found() {
         let mounts = "36 35 98:0 / / rw - ext4 /dev/vda rw\n\
             40 36 0:30 / /cache/cluster/run/pod rw - tmpfs tmpfs rw\n\
             41 36 0:31 / /cache/cluster-of-mine rw - tmpfs tmpfs rw\n";
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_left_is_removed_and_nothing_there_is_fine() {
+    fn cluster_directory_is_removed_and_a_missing_one_is_no_error() {
         let directory = tempfile::tempdir().unwrap();
         let home = ClusterHome::new(&directory.path().join("cluster"));
         fs::create_dir(home.path()).unwrap();

@@ -66,10 +66,10 @@ pub struct LocalNode {
 impl LocalNode {
     /// The node of a running cluster.
     pub(super) fn open(home: &ClusterHome) -> Option<Self> {
-        let first = find_holder(home)?.child()?.pid();
+        let init_pid = find_holder(home)?.child()?.pid();
         Some(Self {
             home: home.clone(),
-            init_pid: first,
+            init_pid,
         })
     }
 
@@ -297,14 +297,14 @@ mod tests {
     const TWO: Ipv4Addr = Ipv4Addr::new(198, 18, 16, 3);
 
     #[test]
-    fn a_cut_goes_both_ways_and_never_between_a_pod_and_itself() {
+    fn partition_drops_both_directions_but_not_a_pod_to_itself() {
         let both =
             [(ONE, TWO), (TWO, ONE)].map(|(from, to)| FirewallRule::DropBetween { from, to });
         assert_eq!(drop_rules(&[ONE], &[ONE, TWO]), both);
     }
 
     #[test]
-    fn every_rule_is_set_inside_the_world_and_names_both_ends() {
+    fn drop_rule_is_set_in_the_node_namespace_with_both_addresses() {
         let line = rule_arguments(
             42,
             "--insert",
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_dropped_are_read_from_the_rule_of_the_pod() {
+    fn dropped_packets_are_read_from_the_rule_of_the_pod() {
         let list = "Chain INPUT (policy ACCEPT 9 packets, 9 bytes)\n\
             \x20   pkts      bytes target     prot opt in     out     source               destination\n\
             \x20      3      464 ACCEPT     6    --  *      *       198.18.16.2          0.0.0.0/0            tcp dpt:8333 quota: 500 bytes /* mainstay-cut */\n\

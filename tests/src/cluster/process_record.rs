@@ -81,17 +81,17 @@ mod tests {
     const STAT: &str = "77 (a) S (b) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 4242 1000 10";
 
     #[test]
-    fn the_start_is_found_behind_any_name() {
+    fn start_time_is_parsed_after_any_process_name() {
         assert_eq!(started_ticks(STAT), Some(4242));
     }
 
     #[test]
-    fn a_process_nobody_asked_for_has_ended() {
+    fn zombie_process_is_not_running() {
         assert_eq!(started_ticks(&STAT.replace(") S 1", ") Z 1")), None);
     }
 
     #[test]
-    fn another_process_of_the_same_id_is_not_ours() {
+    fn process_with_a_reused_pid_is_not_ours() {
         let id = i32::try_from(std::process::id()).unwrap();
         let ours = ProcessRecord::from_pid(id).unwrap();
         assert!(ours.is_running());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_process_does_not_run() {
+    fn killed_process_is_not_running() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let record = ProcessRecord::from_pid(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(record.is_running());

@@ -248,19 +248,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn older_etcds_are_used_where_they_are_and_the_newest_is_required() {
+    fn older_etcd_versions_are_optional_and_the_newest_is_required() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("3.5")).unwrap();
         fs::write(path("3.5/etcd"), "").unwrap();
-        let place = |name: &str, variable, is_named| EtcdLocation {
+        let place = |name: &str, variable, is_required| EtcdLocation {
             path: path(name),
             variable,
-            is_required: is_named,
+            is_required,
         };
-        let names = |is_named| {
+        let names = |is_required| {
             let places = [
-                place("3.4", "OLD", is_named),
+                place("3.4", "OLD", is_required),
                 place("3.5", "MIDDLE", false),
                 place("new", "NEW", false),
             ];

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_failure_tells_the_command_its_end_and_its_words() {
+    async fn failure_reports_command_exit_status_and_output() {
         let failure = run("sh", &["-c", "echo first; echo second >&2; exit 3"]).await;
         let text = failure.unwrap_err().to_string();
         assert!(text.starts_with("sh -c"), "{text}");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_is_named() {
+    async fn missing_program_is_named() {
         let failure = run_line("no-such-program --flag").await.unwrap_err();
         assert_eq!(failure.to_string(), "failed to start no-such-program");
     }

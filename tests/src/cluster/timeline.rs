@@ -55,14 +55,14 @@ struct TimelineEvent {
 impl Timeline {
     /// Starts the clock; call it at the fault.
     pub fn start(case: &str, fault: &str) -> Self {
-        let told = TimelineRecord {
+        let record = TimelineRecord {
             case: case.to_owned(),
             fault: fault.to_owned(),
             marks: Vec::new(),
         };
         Self {
             fault_time: Instant::now(),
-            record: told,
+            record,
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_a_line_for_each_disaster_in_order() {
+    fn page_has_one_sorted_row_per_disaster() {
         let directory = tempfile::tempdir().unwrap();
         let page = directory.path().join("page.md");
         let text = ["before\n", TABLE_BEGIN, "old\n", TABLE_END, "after\n"];
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_a_place_for_it_is_refused() {
+    fn page_without_table_markers_is_refused() {
         assert_eq!(replace_table("nothing here", "table"), None);
     }
 }

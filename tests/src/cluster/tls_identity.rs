@@ -70,34 +70,34 @@ impl TlsIdentity {
     pub fn new(namespace: &str, name: &str) -> Result<Self, rcgen::Error> {
         let authority = create_ca("mainstay test CA")?;
         // etcd checks peers by a reverse lookup, which returns names with the cluster's domain.
-        let names = vec![
+        let dns_names = vec![
             format!("{name}-local"),
             format!("{name}-client.{namespace}.svc"),
             format!("*.{name}-peer.{namespace}.svc"),
             format!("*.{name}-peer.{namespace}.svc.{DOMAIN}"),
         ];
         Ok(Self {
-            server: issue_certificate(&authority, names.clone())?,
+            server: issue_certificate(&authority, dns_names.clone())?,
             client: issue_certificate(&authority, Vec::new())?,
             server_name: format!("{name}-local"),
             etcd_name: name.to_owned(),
             ca: Arc::new(authority),
-            dns_names: names,
+            dns_names,
         })
     }
 
     /// Issues new certificates from the same CA. The new server certificates have the additional name `server_name`, which
     /// clients of this identity verify.
     pub fn renew(&self, server_name: &str) -> Result<Self, rcgen::Error> {
-        let mut names = self.dns_names.clone();
-        names.push(server_name.to_owned());
+        let mut dns_names = self.dns_names.clone();
+        dns_names.push(server_name.to_owned());
         Ok(Self {
-            server: issue_certificate(&self.ca, names.clone())?,
+            server: issue_certificate(&self.ca, dns_names.clone())?,
             client: issue_certificate(&self.ca, Vec::new())?,
             server_name: server_name.to_owned(),
             etcd_name: self.etcd_name.clone(),
             ca: Arc::clone(&self.ca),
-            dns_names: names,
+            dns_names,
         })
     }
 

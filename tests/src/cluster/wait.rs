@@ -59,7 +59,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
 
     #[tokio::test]
-    async fn a_wait_that_fails_names_the_state_and_the_time_it_waited() {
+    async fn timeout_error_names_the_awaited_state_and_the_time() {
         let failed = wait_within(SHORT, "three members", async || None::<()>).await;
         let failed = WaitTimeout {
             waited: Duration::from_mins(8),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_check_that_hangs_ends_with_the_wait() {
+    async fn hanging_check_ends_at_the_timeout() {
         let hangs = async || pending::<Option<()>>().await;
         assert!(wait_within(SHORT, "an answer", hangs).await.is_err());
     }

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_or_changed_write_is_missing() {
+    fn lost_or_changed_write_is_missing() {
         let keys = [stored_kv("k0", "0"), stored_kv("k1", "something else")];
         assert_eq!(
             three_writes().missing_from(&keys, Revision(12)),
@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn a_write_behind_the_limit_may_be_missing() {
+    fn write_after_the_limit_can_be_missing() {
         let keys = [stored_kv("k0", "0"), stored_kv("k1", "1")];
         assert!(three_writes().missing_from(&keys, Revision(11)).is_empty());
         assert_eq!(three_writes().newest_revision(), Some(Revision(12)));
     }
 
     #[test]
-    fn a_write_between_two_revisions_may_be_missing_and_one_behind_them_may_not() {
+    fn only_writes_between_the_two_revisions_can_be_missing() {
         let keys = [stored_kv("k0", "0")];
         let written = three_writes();
         let missing = written.missing_outside(&keys, Revision(10), Revision(12));
@@ -250,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_silence_lies_between_two_acknowledgements() {
+    fn longest_gap_is_measured_between_acknowledgements() {
         assert_eq!(three_writes().longest_gap(), Duration::from_secs(5));
     }
 
     #[test]
-    fn writes_are_counted_between_two_moments() {
+    fn writes_are_counted_between_two_times() {
         let written = three_writes();
         let at = |seconds: u64| written.last_ack - Duration::from_secs(7 - seconds);
         assert_eq!(written.count_between(at(1), at(2)), 2);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn or_behind_the_last_one() {
+    fn longest_gap_includes_the_time_after_the_last_write() {
         let mut written = three_writes();
         written.finish(written.last_ack + Duration::from_secs(9));
         assert_eq!(written.longest_gap(), Duration::from_secs(9));

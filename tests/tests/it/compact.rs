@@ -35,7 +35,7 @@ fn etcdutl_revision(version: EtcdRelease, snapshot: &Path) -> Revision {
 }
 
 each_version! {
-    async fn a_folded_chain_is_a_compacted_source(version) {
+    async fn compacted_chain_restores_like_a_compacted_etcd(version) {
         let seed = 20_260_505;
         let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         let mut load = Workload::new(seed);
@@ -97,7 +97,7 @@ async fn assert_compacted_restore(
 }
 
 #[tokio::test]
-async fn a_chain_without_deltas_is_left_alone() {
+async fn chain_without_deltas_is_not_compacted() {
     let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let home = TempDir::new().unwrap();
     let container = RestorerBackup::container_dir(&home);

@@ -32,14 +32,14 @@ impl CrashScenario {
     async fn create(size: BackupSize) -> Self {
         let home = TempDir::new().unwrap();
         let source = create_backup(&home, size).await;
-        let place = TempDir::new().unwrap();
+        let target_parent = TempDir::new().unwrap();
         let mut scene = Self {
             home,
             source,
             old: FileTree::default(),
             new: FileTree::default(),
             duration: Duration::ZERO,
-            target_parent: place,
+            target_parent,
         };
         let started = Instant::now();
         scene.backup().restore(&scene.target(), &TOKEN_ARGS);
@@ -161,17 +161,17 @@ const KILL_FRACTIONS: [f64; 5] = [0.0, 0.5, 0.9, 0.97, 1.05];
 const DISK_EIGHTHS: [u64; 3] = [0, 4, 7];
 
 #[tokio::test]
-async fn a_killed_restore_leaves_the_old_or_the_new_directory() {
+async fn killed_restore_leaves_the_old_or_the_new_directory() {
     check_killed_restores(SMALL, &KILL_FRACTIONS).await;
 }
 
 #[tokio::test]
-async fn a_killed_restore_into_a_new_place_leaves_nothing_or_all() {
+async fn killed_restore_to_a_new_path_leaves_nothing_or_everything() {
     check_killed_new_restores(SMALL, &KILL_FRACTIONS[1..4]).await;
 }
 
 #[tokio::test]
-async fn a_full_disk_leaves_the_target_untouched() {
+async fn full_disk_leaves_the_target_unchanged() {
     check_full_disk(&DISK_EIGHTHS).await;
 }
 
@@ -194,17 +194,17 @@ mod soak {
     }
 
     #[tokio::test]
-    async fn a_restore_killed_at_any_moment_leaves_the_old_or_the_new_directory() {
+    async fn restore_killed_at_any_time_leaves_the_old_or_the_new_directory() {
         check_killed_restores(LARGE, &random_fractions(20_260_808, 24)).await;
     }
 
     #[tokio::test]
-    async fn a_restore_into_a_new_place_killed_at_any_moment_leaves_nothing_or_all() {
+    async fn new_restore_killed_at_any_time_leaves_nothing_or_everything() {
         check_killed_new_restores(LARGE, &random_fractions(20_260_909, 8)).await;
     }
 
     #[tokio::test]
-    async fn a_disk_that_is_full_at_any_step_leaves_the_target_untouched() {
+    async fn disk_that_is_full_at_any_step_leaves_the_target_unchanged() {
         check_full_disk(&[0, 1, 2, 3, 4, 5, 6, 7]).await;
     }
 }
@@ -260,7 +260,7 @@ async fn check_killed_new_restores(size: BackupSize, parts: &[f64]) {
 }
 
 #[tokio::test]
-async fn a_directory_that_etcd_serves_is_not_touched() {
+async fn data_directory_in_use_by_etcd_is_refused() {
     let fixture = Fixture::open("gzip-3.5.30");
     let place = TempDir::new().unwrap();
     let target = place.path().join("target");

@@ -89,7 +89,7 @@ each_fixture! {
 
 /// Deltas do not contain the TTL of a lease; the flag sets it.
 #[tokio::test]
-async fn restored_leases_expire_and_take_their_keys_along() {
+async fn restored_leases_expire_and_delete_their_keys() {
     let fixture = Fixture::open("gzip-3.5.30");
     let directory = TempDir::new().unwrap();
     let data_dir = directory.path().join("data");

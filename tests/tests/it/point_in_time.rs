@@ -111,7 +111,7 @@ async fn quiet_moment() -> Timestamp {
 }
 
 #[tokio::test]
-async fn a_moment_is_the_state_of_that_moment() {
+async fn restore_to_a_time_yields_the_state_at_that_time() {
     let story = TimedBackup::create().await;
     for (moment, state) in &story.states {
         story
@@ -121,7 +121,7 @@ async fn a_moment_is_the_state_of_that_moment() {
 }
 
 #[tokio::test]
-async fn every_base_leads_to_the_same_state() {
+async fn every_base_restores_the_same_state() {
     let story = TimedBackup::create().await;
     let (_, last) = story.states.last().unwrap();
     for full in &story.fulls {
@@ -139,7 +139,7 @@ async fn every_base_leads_to_the_same_state() {
 }
 
 #[tokio::test]
-async fn a_refusal_names_what_can_be_had() {
+async fn refusal_names_the_restorable_range() {
     let story = TimedBackup::create().await;
     let [first, second] = &story.fulls;
     let (_, last) = story.states.last().unwrap();
@@ -182,7 +182,7 @@ async fn a_refusal_names_what_can_be_had() {
 
 /// The name of a base has a resolution of one second: it may contain later changes of the same second.
 #[tokio::test]
-async fn a_base_made_later_in_the_same_second_is_not_the_state_before() {
+async fn base_taken_later_in_the_same_second_is_not_used() {
     let etcd = EtcdServer::start(VERSION, EtcdOptions::new()).await;
     let home = TempDir::new().unwrap();
     let container = RestorerBackup::container_dir(&home);

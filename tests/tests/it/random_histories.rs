@@ -93,14 +93,14 @@ mod soak {
     use super::*;
 
     each_version! {
-        async fn a_history_comes_back_at_many_points(version) {
+        async fn history_is_restored_at_many_revisions(version) {
             assert_history_restores(version, 6).await;
         }
     }
 }
 
 each_version! {
-    async fn a_history_comes_back_at_every_point(version) {
+    async fn history_is_restored_at_every_revision(version) {
         assert_history_restores(version, 1).await;
     }
 
@@ -189,7 +189,7 @@ each_version! {
 }
 
 newest_version! {
-    async fn the_largest_transactions_come_back(version) {
+    async fn largest_transactions_are_restored(version) {
         let seed = 20_260_303;
         let etcd = EtcdServer::start(version, EtcdOptions::new().huge_transactions()).await;
         let mut load = Workload::new(seed);

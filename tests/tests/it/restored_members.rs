@@ -90,7 +90,7 @@ async fn assert_serves_together(cluster: &EtcdCluster, state: &EtcdState) {
 }
 
 each_version! {
-    async fn three_directories_of_one_run_are_one_cluster(version) {
+    async fn data_directories_of_one_restore_form_one_cluster(version) {
         let fixture = Fixture::open(FIXTURE);
         let (parent, initial_members) = (TempDir::new().unwrap(), initial_members());
         let arguments = ["--all-members", "--initial-cluster", &format_initial_cluster(&initial_members)];
@@ -198,7 +198,7 @@ each_version! {
 }
 
 #[tokio::test]
-async fn two_restores_are_two_clusters() {
+async fn two_restores_have_different_cluster_ids() {
     let fixture = Fixture::open(FIXTURE);
     let directory = TempDir::new().unwrap();
     let mut identities = Vec::new();

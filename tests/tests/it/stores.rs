@@ -81,7 +81,7 @@ impl StoreBucket {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_s3_server_gives_a_backup_back_and_takes_a_compacted_one() {
+async fn s3_backup_is_restored_and_compacted() {
     let fixture = Fixture::open("gzip-3.5.30");
     let weed = SeaweedFs::start().await;
     let credentials = weed.credentials();
@@ -98,7 +98,7 @@ async fn an_s3_server_gives_a_backup_back_and_takes_a_compacted_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn azure_blob_storage_gives_a_backup_back_and_takes_a_compacted_one() {
+async fn azure_blob_storage_backup_is_restored_and_compacted() {
     let fixture = Fixture::open("zlib-3.5.16");
     let azurite = Azurite::start().await;
     let credentials = azurite.credentials();
@@ -115,7 +115,7 @@ async fn azure_blob_storage_gives_a_backup_back_and_takes_a_compacted_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn googles_dialect_gives_a_backup_back_and_takes_a_compacted_one() {
+async fn gcs_backup_is_restored_and_compacted() {
     let fixture = Fixture::open("overlap-3.5.30");
     let weed = SeaweedFs::start_open().await;
     let front = GcsProxy::start(&weed.endpoint).await;
@@ -132,7 +132,7 @@ async fn googles_dialect_gives_a_backup_back_and_takes_a_compacted_one() {
 
 /// An empty bucket and an unavailable server result in different verdicts.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_bucket_is_told_from_a_store_that_does_not_answer() {
+async fn empty_bucket_and_unavailable_store_are_refused_differently() {
     let weed = SeaweedFs::start().await;
     let directory = TempDir::new().unwrap();
     let data_dir = directory.path().join("data");

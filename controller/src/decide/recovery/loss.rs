@@ -135,12 +135,12 @@ fn assess_quorum(world: &World<'_>) -> Option<Loss> {
         all.filter(|n| states.contains(&classify_data(world, *n)))
             .collect()
     };
-    let lost = select(&[
+    let lost_members = select(&[
         MemberDataState::Lost,
         MemberDataState::BackupExists,
         MemberDataState::NothingToRestore,
     ]);
-    if members.len() - lost.len() >= quorum(members.len()) {
+    if members.len() - lost_members.len() >= quorum(members.len()) {
         return None;
     }
     let unknown = select(&[MemberDataState::Unknown]).first().copied();
@@ -163,7 +163,7 @@ fn assess_quorum(world: &World<'_>) -> Option<Loss> {
     };
     Some(Loss {
         cause: RecoveryCause::QuorumLost,
-        lost_members: lost,
+        lost_members,
         base,
         source,
         blocker: start_blocker,

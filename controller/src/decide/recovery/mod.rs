@@ -227,10 +227,8 @@ fn require_lock(world: &World<'_>) -> Option<ReconcileStep> {
     match &world.observed.recovery.lock {
         ObservedLock::HeldByUs { .. } => None,
         ObservedLock::HeldByOther {
-            holder,
-            expires_at: expires,
-            ..
-        } if world.now < *expires => Some(wait(RecoveryBlocker::LockHeld {
+            holder, expires_at, ..
+        } if world.now < *expires_at => Some(wait(RecoveryBlocker::LockHeld {
             holder: holder.clone(),
         })),
         // An expired lock may be taken over; compare-and-swap decides between two candidates.

@@ -39,14 +39,10 @@ pub(super) fn plan_next(world: &World<'_>, incident: &Incident) -> ReconcileStep
     };
     match (step, &world.observed.recovery.lock) {
         // A recovery that waits longer than the TTL would lose the lock.
-        (
-            ReconcileStep::Wait { blocker: on },
-            ObservedLock::HeldByUs {
-                renewed_at: renewed,
-                ..
-            },
-        ) if is_lock_renewal_due(world.now, *renewed) => {
-            ReconcileStep::Recover(RecoveryStep::RenewLock(Box::new(on)))
+        (ReconcileStep::Wait { blocker }, ObservedLock::HeldByUs { renewed_at, .. })
+            if is_lock_renewal_due(world.now, *renewed_at) =>
+        {
+            ReconcileStep::Recover(RecoveryStep::RenewLock(Box::new(blocker)))
         }
         (step, _) => step,
     }
@@ -115,7 +111,7 @@ fn check_job<'a>(
     world: &World<'a>,
     incident: &Incident,
     ordinal: Ordinal,
-    task: RecoveryJobKind,
+    kind: RecoveryJobKind,
 ) -> Result<RecoveryJobResult<'a>, ReconcileStep> {
     let Some(job) = world.observed.recovery.jobs.get(&ordinal) else {
         // The pod of an earlier Job still writes the volume.
@@ -124,7 +120,7 @@ fn check_job<'a>(
         }
         return Err(ReconcileStep::Recover(RecoveryStep::CreateJob {
             ordinal,
-            kind: task,
+            kind,
             incident: Box::new(incident.clone()),
         }));
     };
@@ -137,7 +133,7 @@ fn check_job<'a>(
     }
     match &job.state {
         JobState::Running => Err(wait(RecoveryBlocker::JobRunning { ordinal })),
-        JobState::Succeeded { at, done } if is_result_pending(world.now, task, (*at, done)) => {
+        JobState::Succeeded { at, done } if is_result_pending(world.now, kind, (*at, done)) => {
             Err(wait(RecoveryBlocker::JobRunning { ordinal }))
         }
         JobState::Succeeded { at, done } => Ok(Ok((*at, done))),

@@ -163,7 +163,7 @@ impl ClusterFixture {
             }),
             ..Observation::default()
         };
-        let known = LastKnown {
+        let last_known = LastKnown {
             observed_generation: Some(1),
             etcd_version: None,
             data_lost_since: None,
@@ -173,7 +173,7 @@ impl ClusterFixture {
             desired: desired_state,
             observed,
             policy: ReconcilePolicy::default(),
-            last_known: known,
+            last_known,
         }
     }
 

@@ -122,11 +122,11 @@ fn check_step(fixture: &ClusterFixture) -> Result<(), TestCaseError> {
         Some(ReconcileStep::DeletePod {
             ordinal,
             uid,
-            reason: because,
+            reason,
         }) => {
             prop_assert_eq!(&world.pod(*ordinal).unwrap().uid, uid);
             if world.is_responsive(*ordinal) {
-                prop_assert_eq!(*because, PodDeletionReason::Outdated);
+                prop_assert_eq!(*reason, PodDeletionReason::Outdated);
                 check_restart(&world, *ordinal)?;
             }
         }
@@ -234,12 +234,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8_000, max_shrink_iters: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_step_costs_a_quorum_or_touches_what_is_not_ours(fixture in any_cluster()) {
+    fn no_step_loses_quorum_or_changes_foreign_objects(fixture in any_cluster()) {
         check_step(&fixture)?;
     }
 
     #[test]
-    fn a_spec_nobody_accepted_changes_no_object(fixture in any_cluster()) {
+    fn unaccepted_spec_changes_no_object(fixture in any_cluster()) {
         let plan = fixture.plan();
         if fixture.desired.generation == 2 {
             prop_assert_eq!(plan.effective_spec, None);
@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn the_number_of_pods_changes_only_by_a_resize(fixture in any_cluster()) {
+    fn replicas_change_only_by_a_scale_step(fixture in any_cluster()) {
         let plan = fixture.plan();
         if let (Some(shape), Some(set)) = (&plan.effective_spec, &fixture.observed.stateful_set) {
             let is_resize = matches!(plan.step, Some(ReconcileStep::Scale { .. }));
@@ -262,7 +262,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_same_world_gives_the_same_plan(fixture in any_cluster()) {
+    fn equal_observations_give_equal_plans(fixture in any_cluster()) {
         prop_assert_eq!(fixture.plan(), fixture.clone().plan());
     }
 }

@@ -19,7 +19,7 @@ fn scale_to_three(from: u32) -> ReconcileStep {
 }
 
 #[test]
-fn pods_that_somebody_took_away_come_back_before_a_member_is_given_up() {
+fn manually_removed_pods_are_restored_before_a_member_is_removed() {
     assert_eq!(
         scaled_down_to(2).step(),
         Some(scale_to_three(2)),
@@ -36,7 +36,7 @@ fn pods_that_somebody_took_away_come_back_before_a_member_is_given_up() {
 }
 
 #[test]
-fn nothing_is_restored_because_the_others_were_taken_away() {
+fn nothing_is_restored_because_pods_were_removed_manually() {
     let fixture = scaled_down_to(1)
         .without_quorum()
         .with_finding(0, InitFinding::NeedsRestore);
@@ -49,7 +49,7 @@ fn nothing_is_restored_because_the_others_were_taken_away() {
 }
 
 #[test]
-fn who_wants_fewer_or_is_allowed_to_change_objects_is_left_alone() {
+fn manual_scale_down_stays_when_desired_or_when_drift_is_kept() {
     assert_eq!(
         scaled_down_to(1)
             .without_quorum()
@@ -64,7 +64,7 @@ fn who_wants_fewer_or_is_allowed_to_change_objects_is_left_alone() {
 }
 
 #[test]
-fn a_member_nobody_ever_heard_of_is_not_missed() {
+fn member_that_never_registered_is_not_missing() {
     let mut fixture = scaled_down_to(1).without_quorum();
     for ordinal in [1, 2] {
         let mut unregistered = lease(ordinal, false);
@@ -78,7 +78,7 @@ fn a_member_nobody_ever_heard_of_is_not_missed() {
 }
 
 #[test]
-fn pods_that_their_set_replaces_by_itself_are_not_replaced_by_us_too() {
+fn pods_replaced_by_a_rolling_update_are_not_deleted() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_updated_pod(2);

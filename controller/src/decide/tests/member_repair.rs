@@ -23,17 +23,17 @@ fn member_unhealthy(ordinal: u32) -> Blocker {
     Blocker::MemberUnhealthy { ordinal }
 }
 
-fn delete_pvc(because: PvcDeletionReason) -> ReconcileStep {
+fn delete_pvc(reason: PvcDeletionReason) -> ReconcileStep {
     ReconcileStep::DeletePvc {
         ordinal: Ordinal(2),
         uid: "claim-2".to_owned(),
         pod_uid: Some("pod-2-old".to_owned()),
-        reason: because,
+        reason,
     }
 }
 
 #[test]
-fn silence_proves_nothing() {
+fn unresponsive_member_without_proof_of_loss_is_not_removed() {
     for finding in [InitFinding::CanStart, InitFinding::Refused] {
         let fixture = ClusterFixture::healthy(3)
             .with_member_down(2)
@@ -43,7 +43,7 @@ fn silence_proves_nothing() {
 }
 
 #[test]
-fn a_member_without_data_is_removed_and_comes_back_as_a_learner() {
+fn member_without_data_is_removed_and_added_again_as_a_learner() {
     let fixture = ClusterFixture::healthy(3)
         .with_member_down(2)
         .with_finding(2, InitFinding::WaitingToJoin);
@@ -58,7 +58,7 @@ fn a_member_without_data_is_removed_and_comes_back_as_a_learner() {
 }
 
 #[test]
-fn damaged_data_is_given_up_only_after_its_member_is_out() {
+fn corrupt_or_foreign_pvc_is_deleted_only_after_member_removal() {
     for (finding, because) in [
         (InitFinding::Corrupt, PvcDeletionReason::Corrupt),
         (InitFinding::Foreign, PvcDeletionReason::Foreign),
@@ -72,7 +72,7 @@ fn damaged_data_is_given_up_only_after_its_member_is_out() {
 }
 
 #[test]
-fn old_data_is_kept_until_the_new_cluster_is_whole_without_it() {
+fn old_data_is_kept_until_the_recovered_cluster_has_quorum() {
     for finding in [InitFinding::Corrupt, InitFinding::Foreign] {
         let fixture = |size: u32, down: &[u32]| {
             let mut fixture = ClusterFixture::healthy(size);
@@ -115,7 +115,7 @@ fn old_data_is_kept_until_the_new_cluster_is_whole_without_it() {
 }
 
 #[test]
-fn data_on_which_etcd_ends_again_and_again_is_checked_again() {
+fn crash_looping_pod_is_deleted_so_that_its_data_is_checked_again() {
     let crashing_status = |times: u32| {
         let mut fixture = ClusterFixture::healthy(3).with_member_down(2);
         fixture.pod_mut(2).crash_count = times;
@@ -154,7 +154,7 @@ fn data_on_which_etcd_ends_again_and_again_is_checked_again() {
 }
 
 #[test]
-fn a_member_that_was_just_added_is_not_taken_for_lost() {
+fn newly_added_learner_is_not_treated_as_lost() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_member_down(2)
         .with_finding(2, InitFinding::WaitingToJoin);
@@ -169,7 +169,7 @@ fn a_member_that_was_just_added_is_not_taken_for_lost() {
 }
 
 #[test]
-fn a_removal_that_costs_the_quorum_waits() {
+fn member_removal_waits_while_it_would_lose_quorum() {
     let fixture = ClusterFixture::healthy(3)
         .with_member_down(2)
         .with_member_down(1)
@@ -183,7 +183,7 @@ fn a_removal_that_costs_the_quorum_waits() {
 }
 
 #[test]
-fn a_single_member_is_not_replaced_from_nothing() {
+fn single_member_without_a_backup_is_not_replaced() {
     let fixture = ClusterFixture::healthy(1)
         .with_member_down(0)
         .with_finding(0, InitFinding::Corrupt);
@@ -196,7 +196,7 @@ fn a_single_member_is_not_replaced_from_nothing() {
 }
 
 #[test]
-fn a_lost_quorum_waits_for_the_recovery_and_nothing_else_moves() {
+fn lost_quorum_waits_for_the_recovery_and_nothing_else_changes() {
     let fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_replicas(5)
@@ -214,16 +214,16 @@ fn a_lost_quorum_waits_for_the_recovery_and_nothing_else_moves() {
 }
 
 #[test]
-fn a_pod_whose_claim_is_gone_is_made_again_with_a_new_one() {
+fn pod_whose_pvc_is_deleted_is_recreated_with_a_new_one() {
     let mut fixture = ClusterFixture::healthy(3).with_member_down(2);
     fixture.observed.pvcs.remove(&Ordinal(2));
     assert_eq!(fixture.step(), Some(remove_lost_member(2)));
-    let because = PodDeletionReason::VolumeLost;
+    let reason = PodDeletionReason::VolumeLost;
     let fixture = fixture.without_member(2);
     let delete = ReconcileStep::DeletePod {
         ordinal: Ordinal(2),
         uid: "pod-2-old".to_owned(),
-        reason: because,
+        reason,
     };
     assert_eq!(fixture.step(), Some(delete));
 }
@@ -241,7 +241,7 @@ fn cluster_without_volume() -> ClusterFixture {
 }
 
 #[test]
-fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
+fn pod_whose_pvc_is_deleted_is_recreated_without_a_quorum() {
     let delete = ReconcileStep::DeletePod {
         ordinal: Ordinal(0),
         uid: "pod-0-old".to_owned(),
@@ -281,7 +281,7 @@ fn a_pod_whose_claim_is_gone_is_made_again_also_without_a_quorum() {
 }
 
 #[test]
-fn a_pod_whose_claim_is_gone_waits_where_a_recovery_may_begin() {
+fn pod_whose_pvc_is_terminating_waits_when_a_recovery_may_start() {
     let down = ClusterFixture::healthy(3)
         .with_backup(60)
         .with_member_down(1)
@@ -304,7 +304,7 @@ fn a_pod_whose_claim_is_gone_waits_where_a_recovery_may_begin() {
 }
 
 #[test]
-fn a_pod_whose_claim_is_gone_is_made_again_where_a_recovery_waits_for_its_verdict() {
+fn pod_whose_pvc_is_deleted_is_recreated_when_recovery_needs_it() {
     let down = ClusterFixture::healthy(3)
         .with_backup(60)
         .with_member_down(0)
@@ -331,7 +331,7 @@ fn a_pod_whose_claim_is_gone_is_made_again_where_a_recovery_waits_for_its_verdic
 }
 
 #[test]
-fn a_claim_not_seen_yet_is_not_gone() {
+fn pvc_not_observed_yet_is_not_treated_as_deleted() {
     let mut fixture = ClusterFixture::healthy(3).with_member_down(2);
     fixture.observed.pvcs.remove(&Ordinal(2));
     fixture.pod_mut(2).created_at = Some(ago(10));
@@ -339,7 +339,7 @@ fn a_claim_not_seen_yet_is_not_gone() {
 }
 
 #[test]
-fn a_claim_whose_volume_is_gone_is_given_up() {
+fn pvc_whose_volume_is_lost_is_deleted() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_member_down(2)
         .without_member(2);
@@ -351,7 +351,7 @@ fn a_claim_whose_volume_is_gone_is_given_up() {
 }
 
 #[test]
-fn healing_does_not_wait_for_a_spec_to_be_accepted() {
+fn repair_does_not_wait_for_an_accepted_spec() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_member_down(2)
         .with_finding(2, InitFinding::WaitingToJoin);
@@ -373,7 +373,7 @@ fn with_removed_member(replicas: u32) -> ClusterFixture {
 }
 
 #[test]
-fn a_pod_whose_member_was_removed_while_it_ran_is_started_again() {
+fn running_pod_whose_member_was_removed_is_restarted() {
     for replicas in [2, 3] {
         let last = replicas - 1;
         let delete = ReconcileStep::DeletePod {
@@ -386,7 +386,7 @@ fn a_pod_whose_member_was_removed_while_it_ran_is_started_again() {
 }
 
 #[test]
-fn a_pod_that_goes_anyway_is_not_mended_first() {
+fn pod_removed_by_scale_in_is_not_repaired_first() {
     let fixture = with_removed_member(3).with_replicas(2);
     assert_eq!(
         fixture.step(),
@@ -395,7 +395,7 @@ fn a_pod_that_goes_anyway_is_not_mended_first() {
 }
 
 #[test]
-fn a_pod_is_not_started_again_for_a_member_nobody_can_tell() {
+fn pod_without_a_member_lease_is_added_as_a_learner_not_restarted() {
     let mut fixture = with_removed_member(3);
     fixture.observed.leases.remove(&Ordinal(2));
     let add_learner = ReconcileStep::AddLearner {
@@ -405,7 +405,7 @@ fn a_pod_is_not_started_again_for_a_member_nobody_can_tell() {
 }
 
 #[test]
-fn what_a_removed_member_left_does_not_keep_its_successor_from_starting() {
+fn data_of_a_removed_member_does_not_block_its_successor() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_member_down(2)
         .with_finding(2, InitFinding::Foreign);

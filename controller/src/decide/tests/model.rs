@@ -284,7 +284,7 @@ impl ClusterModel {
                 promoted.expect("a learner").is_learner = false;
             }
             ReconcileStep::RemoveMember { member, .. } => {
-                self.members.retain(|one| one.id != member.0)
+                self.members.retain(|one| one.id != member.0);
             }
             ReconcileStep::MoveLeader { to, .. } => self.leader = Some(to.0),
             ReconcileStep::UpdatePeerUrls { member, .. } => {
@@ -476,7 +476,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_asked_and_whatever_breaks_it_comes_to_rest_as_asked(
+    fn cluster_converges_after_any_changes_and_faults(
         first in 1_u32..6,
         is_backed_up in any::<bool>(),
         events in model_events(),

@@ -24,14 +24,14 @@ fn hibernated() -> ClusterFixture {
 }
 
 #[test]
-fn members_without_a_pod_are_not_forgotten_with_the_set() {
+fn members_without_a_pod_count_when_the_set_is_recreated() {
     let mut fixture = without_stateful_set(ClusterFixture::healthy(3));
     fixture.observed.pods.remove(&Ordinal(2));
     assert_eq!(effective_spec(&fixture).replicas, 3);
 }
 
 #[test]
-fn an_image_that_may_not_follow_does_not_come_with_a_new_set() {
+fn refused_image_is_held_when_the_set_is_recreated() {
     let mut fixture = without_stateful_set(ClusterFixture::healthy(3));
     fixture.desired.etcd_image = "etcd:v3.7.0".to_owned();
     let plan = fixture.plan();
@@ -52,7 +52,7 @@ fn an_image_that_may_not_follow_does_not_come_with_a_new_set() {
 }
 
 #[test]
-fn an_upgrade_that_began_is_not_taken_back_with_a_new_set() {
+fn started_upgrade_continues_when_the_set_is_recreated() {
     let mut fixture = without_stateful_set(ClusterFixture::healthy(3).with_backup(3_600));
     fixture.desired.etcd_image = "etcd:v3.6.0".to_owned();
     assert_eq!(
@@ -64,7 +64,7 @@ fn an_upgrade_that_began_is_not_taken_back_with_a_new_set() {
 }
 
 #[test]
-fn a_cluster_does_not_wake_with_an_image_that_may_not_follow() {
+fn refused_image_is_held_when_the_cluster_wakes_up() {
     let mut fixture = hibernated();
     fixture.desired.etcd_image = "etcd:v3.7.0".to_owned();
     let plan = fixture.plan();
@@ -86,14 +86,14 @@ fn a_cluster_does_not_wake_with_an_image_that_may_not_follow() {
 }
 
 #[test]
-fn the_image_of_another_program_says_nothing_about_etcd() {
+fn etcd_wrapper_image_is_not_read_as_an_etcd_version() {
     let mut fixture = hibernated();
     fixture.stateful_set_mut().etcd_image = Some("etcd-wrapper:v0.6.2".to_owned());
     assert_eq!(fixture.plan().refusals, []);
 }
 
 #[test]
-fn encryption_goes_through_all_its_stages_when_the_set_is_lost_between() {
+fn peer_tls_passes_every_stage_when_the_set_is_lost_in_between() {
     let mut fixture = without_stateful_set(ClusterFixture::healthy(3));
     fixture.desired.peers.tls = true;
     assert_eq!(
@@ -112,7 +112,7 @@ fn encryption_goes_through_all_its_stages_when_the_set_is_lost_between() {
 }
 
 #[test]
-fn a_set_is_made_again_only_when_nothing_else_is_under_way() {
+fn set_is_recreated_only_when_no_rollout_or_tls_switch_is_running() {
     let with_larger_volumes = |mut fixture: ClusterFixture| {
         fixture.desired.storage_bytes = 32 * GIB;
         for pvc in fixture.observed.pvcs.values_mut() {

@@ -7,17 +7,17 @@ use crate::decide::{
 use crate::observe::{ObservedMembership, Ordinal, PeerTlsStage, SnapshotRequest};
 use crate::validate::DriftPolicy;
 
-fn delete_pod(ordinal: u32, because: PodDeletionReason) -> ReconcileStep {
+fn delete_pod(ordinal: u32, reason: PodDeletionReason) -> ReconcileStep {
     let uid = format!("pod-{ordinal}-{OLD_REVISION}");
     ReconcileStep::DeletePod {
         ordinal: Ordinal(ordinal),
         uid,
-        reason: because,
+        reason,
     }
 }
 
 #[test]
-fn a_whole_cluster_is_left_alone() {
+fn healthy_cluster_is_left_unchanged() {
     for replicas in [1, 2, 3, 5] {
         let plan = ClusterFixture::healthy(replicas).plan();
         assert!(plan.is_settled(), "{plan:?}");
@@ -25,7 +25,7 @@ fn a_whole_cluster_is_left_alone() {
 }
 
 #[test]
-fn followers_go_first_the_highest_ordinal_before_the_others() {
+fn followers_roll_first_from_the_highest_ordinal() {
     assert_eq!(
         ClusterFixture::healthy(3).with_new_template().step(),
         Some(delete_pod(2, PodDeletionReason::Outdated))
@@ -40,7 +40,7 @@ fn followers_go_first_the_highest_ordinal_before_the_others() {
 }
 
 #[test]
-fn the_leader_hands_over_before_it_goes() {
+fn leader_transfers_leadership_before_its_pod_is_deleted() {
     let fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_updated_pod(1)
@@ -59,7 +59,7 @@ fn the_leader_hands_over_before_it_goes() {
 }
 
 #[test]
-fn a_single_member_is_restarted_where_it_leads() {
+fn single_member_is_restarted_without_a_leadership_transfer() {
     assert_eq!(
         ClusterFixture::healthy(1).with_new_template().step(),
         Some(delete_pod(0, PodDeletionReason::Outdated))
@@ -67,7 +67,7 @@ fn a_single_member_is_restarted_where_it_leads() {
 }
 
 #[test]
-fn who_takes_no_part_goes_first() {
+fn unhealthy_member_rolls_first() {
     let fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_member_down(1);
@@ -78,7 +78,7 @@ fn who_takes_no_part_goes_first() {
 }
 
 #[test]
-fn a_pod_that_is_not_ready_but_answers_is_not_taken_for_dead() {
+fn responsive_pod_that_is_not_ready_is_not_deleted() {
     let mut fixture = ClusterFixture::healthy(3).with_new_template();
     fixture.pod_mut(1).is_ready = false;
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_pod_that_is_not_ready_but_answers_is_not_taken_for_dead() {
 }
 
 #[test]
-fn a_bad_template_stops_at_the_first_pod() {
+fn bad_template_stops_at_the_first_pod() {
     let fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_updated_pod(2)
@@ -104,7 +104,7 @@ fn a_bad_template_stops_at_the_first_pod() {
 }
 
 #[test]
-fn a_pod_that_was_deleted_is_waited_for() {
+fn rollout_waits_for_a_deleted_pod() {
     let mut fixture = ClusterFixture::healthy(3).with_new_template();
     fixture.observed.pods.remove(&Ordinal(2));
     assert_eq!(
@@ -124,14 +124,14 @@ fn a_pod_that_was_deleted_is_waited_for() {
 }
 
 #[test]
-fn a_template_the_controller_of_sets_has_not_seen_tells_nothing() {
+fn rollout_waits_until_the_stateful_set_status_is_current() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.stateful_set_mut().is_observed = false;
     assert_eq!(fixture.blocker(), Some(Blocker::StatefulSetUnobserved));
 }
 
 #[test]
-fn pods_that_never_worked_are_all_replaced_although_none_gets_well() {
+fn outdated_pods_that_were_never_ready_are_all_replaced() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .without_quorum();
@@ -151,7 +151,7 @@ fn pods_that_never_worked_are_all_replaced_although_none_gets_well() {
 }
 
 #[test]
-fn ready_pods_are_not_touched_while_nobody_answers() {
+fn ready_pods_are_not_deleted_while_etcd_does_not_respond() {
     let fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .without_quorum();
@@ -159,7 +159,7 @@ fn ready_pods_are_not_touched_while_nobody_answers() {
 }
 
 #[test]
-fn who_answers_without_a_quorum_is_not_taken_for_dead() {
+fn responsive_pod_without_a_quorum_is_not_deleted() {
     let mut fixture = ClusterFixture::healthy(3).with_new_template();
     fixture.pod_mut(2).is_ready = false;
     fixture.observed.membership = ObservedMembership::NoQuorum {
@@ -170,7 +170,7 @@ fn who_answers_without_a_quorum_is_not_taken_for_dead() {
 }
 
 #[test]
-fn a_rollout_that_began_goes_on_although_the_spec_has_changed_since() {
+fn started_rollout_continues_after_another_spec_change() {
     let mut fixture = ClusterFixture::healthy(3).with_new_template();
     fixture.desired.generation = 2;
     let plan = fixture.plan();
@@ -189,7 +189,7 @@ fn with_new_image(image: &str) -> ClusterFixture {
 }
 
 #[test]
-fn another_etcd_waits_for_a_fresh_snapshot_and_the_image_stays() {
+fn upgrade_waits_for_a_fresh_snapshot_and_the_image_is_held() {
     let fixture = with_new_image("etcd:v3.6.0").with_backup(3_600);
     let plan = fixture.plan();
     assert_eq!(
@@ -217,7 +217,7 @@ fn another_etcd_waits_for_a_fresh_snapshot_and_the_image_stays() {
 }
 
 #[test]
-fn a_snapshot_that_fails_stops_the_upgrade_and_says_why() {
+fn failed_snapshot_blocks_the_upgrade_with_its_reason() {
     let mut fixture = with_new_image("etcd:v3.6.0").with_backup(3_600);
     let retry_at = ago(-30);
     fixture.observed.snapshot_request = SnapshotRequest::Failed {
@@ -253,7 +253,7 @@ fn deleted_pod(fixture: &ClusterFixture) -> Option<u32> {
 }
 
 #[test]
-fn the_first_pod_is_replaced_after_the_snapshot_was_answered() {
+fn first_pod_is_replaced_only_after_the_snapshot() {
     let before = DisruptiveChange::Rollout;
     let mut fixture = with_stale_snapshot();
     assert_eq!(fixture.step(), Some(ReconcileStep::Snapshot { before }));
@@ -269,7 +269,7 @@ fn the_first_pod_is_replaced_after_the_snapshot_was_answered() {
 }
 
 #[test]
-fn a_rollout_does_not_depend_on_the_snapshot_before_it() {
+fn rollout_continues_when_its_snapshot_fails() {
     let mut fixture = with_stale_snapshot();
     fixture.observed.snapshot_request = SnapshotRequest::Failed {
         reason: "403".to_owned(),
@@ -284,7 +284,7 @@ fn a_rollout_does_not_depend_on_the_snapshot_before_it() {
 }
 
 #[test]
-fn there_is_one_snapshot_for_a_rollout_not_one_for_each_pod() {
+fn rollout_takes_one_snapshot_not_one_per_pod() {
     assert_eq!(
         deleted_pod(&with_stale_snapshot().with_updated_pod(2)),
         Some(1)
@@ -307,7 +307,7 @@ fn druid_cluster() -> ClusterFixture {
 }
 
 #[test]
-fn what_etcd_druid_made_stays_in_whole_until_our_etcd_may_come_and_changes_in_whole() {
+fn etcd_druid_objects_are_held_until_the_upgrade_and_change_together() {
     let fixture = druid_cluster();
     let plan = fixture.plan();
     let before = DisruptiveChange::Upgrade;
@@ -319,7 +319,7 @@ fn what_etcd_druid_made_stays_in_whole_until_our_etcd_may_come_and_changes_in_wh
 }
 
 #[test]
-fn what_etcd_druid_made_is_not_touched_while_our_etcd_cannot_follow_its_own() {
+fn etcd_druid_objects_stay_unchanged_while_the_upgrade_is_refused() {
     let mut fixture = druid_cluster().with_backup(60).with_replicas(5);
     for member in fixture.members_mut() {
         member.status.as_mut().unwrap().version = "3.3.10".to_owned();
@@ -336,7 +336,7 @@ fn what_etcd_druid_made_is_not_touched_while_our_etcd_cannot_follow_its_own() {
 }
 
 #[test]
-fn an_image_of_ours_is_held_alone() {
+fn upgrade_of_an_adopted_cluster_holds_only_the_image() {
     let held = with_new_image("etcd:v3.6.0")
         .with_backup(3_600)
         .plan()
@@ -345,7 +345,7 @@ fn an_image_of_ours_is_held_alone() {
 }
 
 #[test]
-fn pods_somebody_has_stopped_stay_so_while_changes_by_hand_are_left_alone() {
+fn manually_stopped_pods_stay_stopped_while_drift_is_kept() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.stateful_set_mut().replicas = 0;
     fixture.observed.pods.clear();
@@ -371,7 +371,7 @@ fn pods_somebody_has_stopped_stay_so_while_changes_by_hand_are_left_alone() {
 }
 
 #[test]
-fn a_person_may_go_without_the_snapshot_for_one_generation() {
+fn skip_snapshot_annotation_applies_to_one_generation() {
     let mut fixture = with_new_image("etcd:v3.6.0").with_backup(3_600);
     fixture.desired.requests.skip_snapshot_generation = Some(1);
     let plan = fixture.plan();
@@ -384,7 +384,7 @@ fn a_person_may_go_without_the_snapshot_for_one_generation() {
 }
 
 #[test]
-fn what_runs_decides_which_etcd_may_follow_not_what_the_spec_said() {
+fn running_version_decides_whether_an_upgrade_is_allowed() {
     let mut fixture = with_new_image("etcd:v3.6.0");
     for member in fixture.members_mut() {
         member.status.as_mut().unwrap().version = "3.5.21".to_owned();
@@ -407,12 +407,12 @@ fn what_runs_decides_which_etcd_may_follow_not_what_the_spec_said() {
 }
 
 #[test]
-fn an_image_nobody_can_judge_is_let_through() {
+fn image_without_a_version_is_accepted() {
     assert!(with_new_image("etcd:latest").plan().is_settled());
 }
 
 #[test]
-fn a_cluster_that_is_down_takes_any_image_that_may_follow() {
+fn cluster_without_quorum_takes_any_permitted_image_without_snapshot() {
     let mut fixture = with_new_image("etcd:v3.6.0")
         .with_backup(86_400)
         .without_quorum();
@@ -439,7 +439,7 @@ fn a_cluster_that_is_down_takes_any_image_that_may_follow() {
 }
 
 #[test]
-fn a_member_that_listens_elsewhere_is_announced_before_the_next_pod_goes() {
+fn changed_peer_url_is_registered_before_the_next_pod_is_deleted() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_updated_pod(2);
@@ -463,7 +463,7 @@ fn peer_tls_stage(fixture: &ClusterFixture) -> PeerTlsStage {
 }
 
 #[test]
-fn members_get_certificates_before_anybody_listens_encrypted() {
+fn members_get_certificates_before_any_member_listens_with_tls() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.desired.peers.tls = true;
     assert_eq!(peer_tls_stage(&fixture), PeerTlsStage::Prepared);
@@ -482,7 +482,7 @@ fn members_get_certificates_before_anybody_listens_encrypted() {
 }
 
 #[test]
-fn certificates_are_taken_away_after_everybody_listens_plain() {
+fn certificates_are_removed_after_all_members_listen_without_tls() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.stateful_set_mut().peer_tls_stage = PeerTlsStage::On;
     assert_eq!(peer_tls_stage(&fixture), PeerTlsStage::Prepared);
@@ -497,7 +497,7 @@ fn certificates_are_taken_away_after_everybody_listens_plain() {
 }
 
 #[test]
-fn a_cluster_that_sleeps_or_has_no_quorum_goes_on_listening_where_it_is_looked_for() {
+fn hibernated_cluster_or_one_without_quorum_keeps_its_tls_stage() {
     let mut fixture = ClusterFixture::healthy(3).with_replicas(0);
     (
         fixture.stateful_set_mut().peer_tls_stage,
@@ -521,14 +521,14 @@ fn a_cluster_that_sleeps_or_has_no_quorum_goes_on_listening_where_it_is_looked_f
 }
 
 #[test]
-fn a_single_member_has_nobody_to_lose() {
+fn single_member_switches_to_peer_tls_in_one_step() {
     let mut fixture = ClusterFixture::healthy(1);
     fixture.desired.peers.tls = true;
     assert_eq!(peer_tls_stage(&fixture), PeerTlsStage::On);
 }
 
 #[test]
-fn nothing_is_over_before_the_last_pod_is_back() {
+fn rollout_is_complete_only_when_the_last_pod_is_ready() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.pod_mut(1).is_ready = false;
     let blocker = Blocker::MemberUnhealthy {
@@ -546,7 +546,7 @@ fn nothing_is_over_before_the_last_pod_is_back() {
 }
 
 #[test]
-fn an_encrypted_address_of_the_users_own_does_not_stop_the_switch() {
+fn additional_https_peer_url_does_not_block_the_tls_switch() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.desired.peers.tls = true;
     fixture.stateful_set_mut().peer_tls_stage = PeerTlsStage::Prepared;

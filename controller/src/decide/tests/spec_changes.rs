@@ -16,24 +16,24 @@ fn scale(from: u32, to: u32) -> ReconcileStep {
 }
 
 #[test]
-fn a_new_cluster_is_founded_by_all_its_members_at_once() {
+fn new_cluster_is_bootstrapped_by_all_its_members_at_once() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.observed = Observation::default();
     fixture.last_known.observed_generation = None;
     let ReconcilePlan {
-        effective_spec: shape,
+        effective_spec,
         step,
         ..
     } = fixture.plan();
-    let shape = shape.unwrap();
+    let effective_spec = effective_spec.unwrap();
     assert_eq!(
-        (step, shape.replicas, shape.phase),
+        (step, effective_spec.replicas, effective_spec.phase),
         (None, 3, BootstrapPhase::Bootstrapping)
     );
 }
 
 #[test]
-fn a_cluster_nobody_has_heard_of_yet_is_waited_for() {
+fn cluster_without_leases_is_waited_for_while_bootstrapping() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.stateful_set_mut().recorded_size = None;
     fixture.observed.leases.clear();
@@ -44,7 +44,7 @@ fn a_cluster_nobody_has_heard_of_yet_is_waited_for() {
 }
 
 #[test]
-fn a_lost_set_is_made_again_around_its_pods() {
+fn lost_stateful_set_is_recreated_around_its_pods() {
     let mut fixture = ClusterFixture::healthy(3).with_replicas(5);
     fixture.observed.stateful_set = None;
     let shape = fixture.plan().effective_spec.unwrap();
@@ -55,7 +55,7 @@ fn a_lost_set_is_made_again_around_its_pods() {
 }
 
 #[test]
-fn a_cluster_grows_by_one_pod_at_a_time() {
+fn cluster_scales_out_by_one_pod_at_a_time() {
     assert_eq!(
         ClusterFixture::healthy(1).with_replicas(3).step(),
         Some(scale(1, 2))
@@ -69,7 +69,7 @@ fn a_cluster_grows_by_one_pod_at_a_time() {
 }
 
 #[test]
-fn a_new_pod_is_added_as_a_learner_before_the_next_comes() {
+fn new_pod_is_added_as_a_learner_before_the_next_pod_is_created() {
     let fixture = ClusterFixture::healthy(1)
         .with_replicas(3)
         .with_waiting_pod(1);
@@ -82,7 +82,7 @@ fn a_new_pod_is_added_as_a_learner_before_the_next_comes() {
 }
 
 #[test]
-fn a_learner_is_waited_for_then_promoted() {
+fn learner_is_promoted_only_once_it_responds() {
     let mut fixture = ClusterFixture::healthy(1)
         .with_replicas(3)
         .with_waiting_pod(1);
@@ -106,7 +106,7 @@ fn a_learner_is_waited_for_then_promoted() {
 }
 
 #[test]
-fn the_pod_of_a_learner_that_cannot_start_is_made_anew_from_a_corrected_template() {
+fn pod_of_an_unstartable_learner_is_recreated_from_a_fixed_template() {
     let mut fixture = ClusterFixture::healthy(1)
         .with_replicas(3)
         .with_waiting_pod(1)
@@ -126,7 +126,7 @@ fn the_pod_of_a_learner_that_cannot_start_is_made_anew_from_a_corrected_template
 }
 
 #[test]
-fn a_learner_of_somebody_else_is_not_ours_to_promote() {
+fn foreign_learner_is_not_promoted() {
     let mut fixture = ClusterFixture::healthy(1)
         .with_replicas(3)
         .with_waiting_pod(1);
@@ -142,7 +142,7 @@ fn a_learner_of_somebody_else_is_not_ours_to_promote() {
 }
 
 #[test]
-fn a_cluster_that_is_not_whole_does_not_grow() {
+fn unhealthy_cluster_does_not_scale_out() {
     let fixture = ClusterFixture::healthy(3)
         .with_replicas(5)
         .with_member_down(1);
@@ -162,7 +162,7 @@ fn a_cluster_that_is_not_whole_does_not_grow() {
 }
 
 #[test]
-fn what_a_member_left_behind_makes_room_when_its_place_is_needed() {
+fn pvc_left_by_scale_in_is_deleted_when_its_ordinal_is_needed() {
     let mut fixture = ClusterFixture::healthy(1);
     fixture.observed.pvcs.insert(Ordinal(1), pvc(1));
     assert!(fixture.plan().is_settled(), "an unused PVC is kept");
@@ -189,7 +189,7 @@ fn what_a_member_left_behind_makes_room_when_its_place_is_needed() {
 }
 
 #[test]
-fn a_member_is_removed_before_its_pod_goes() {
+fn member_is_removed_before_its_pod_is_deleted() {
     let fixture = ClusterFixture::healthy(3).with_replicas(1);
     let removal = ReconcileStep::RemoveMember {
         member: member_id(2),
@@ -201,7 +201,7 @@ fn a_member_is_removed_before_its_pod_goes() {
 }
 
 #[test]
-fn a_leader_hands_over_before_it_is_removed() {
+fn leader_transfers_leadership_before_it_is_removed() {
     let fixture = ClusterFixture::healthy(3).with_replicas(1).with_leader(2);
     assert_eq!(
         fixture.step(),
@@ -213,7 +213,7 @@ fn a_leader_hands_over_before_it_is_removed() {
 }
 
 #[test]
-fn a_removal_that_costs_the_quorum_is_refused_with_the_numbers() {
+fn removal_that_would_lose_quorum_is_refused_with_the_member_counts() {
     let fixture = ClusterFixture::healthy(3)
         .with_replicas(2)
         .with_member_down(0)
@@ -240,13 +240,13 @@ fn a_removal_that_costs_the_quorum_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn growth_that_is_called_off_takes_back_the_pod_that_never_joined() {
+fn cancelled_scale_out_removes_the_pod_that_never_joined() {
     let fixture = ClusterFixture::healthy(3).with_waiting_pod(3);
     assert_eq!(fixture.step(), Some(scale(4, 3)));
 }
 
 #[test]
-fn a_member_whose_pod_is_gone_already_is_removed() {
+fn member_whose_pod_is_already_deleted_is_removed() {
     let mut fixture = ClusterFixture::healthy(3);
     let without_pod = member(&fixture.desired, 3);
     fixture.members_mut().push(without_pod);
@@ -259,7 +259,7 @@ fn a_member_whose_pod_is_gone_already_is_removed() {
 }
 
 #[test]
-fn nobody_sleeps_before_a_snapshot_is_taken() {
+fn hibernation_waits_for_a_snapshot() {
     let before = DisruptiveChange::Hibernation;
     let mut fixture = ClusterFixture::healthy(3)
         .with_replicas(0)
@@ -275,7 +275,7 @@ fn nobody_sleeps_before_a_snapshot_is_taken() {
 }
 
 #[test]
-fn a_cluster_without_a_store_sleeps_at_once() {
+fn cluster_without_a_store_hibernates_at_once() {
     assert_eq!(
         ClusterFixture::healthy(3).with_replicas(0).step(),
         Some(scale(3, 0))
@@ -283,7 +283,7 @@ fn a_cluster_without_a_store_sleeps_at_once() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_backed_up_does_not_sleep() {
+fn cluster_that_cannot_be_backed_up_does_not_hibernate() {
     let fixture = ClusterFixture::healthy(3)
         .with_replicas(0)
         .with_backup(3_600)
@@ -292,7 +292,7 @@ fn a_cluster_that_cannot_be_backed_up_does_not_sleep() {
 }
 
 #[test]
-fn a_cluster_wakes_with_all_the_members_it_had() {
+fn cluster_wakes_up_with_all_the_members_it_had() {
     let mut fixture = ClusterFixture::healthy(3).with_replicas(0);
     fixture.stateful_set_mut().replicas = 0;
     fixture.observed.pods.clear();
@@ -317,7 +317,7 @@ fn a_cluster_wakes_with_all_the_members_it_had() {
 }
 
 #[test]
-fn larger_volumes_are_asked_for_before_the_template_changes() {
+fn pvcs_are_expanded_before_the_template_changes() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.desired.storage_bytes = 32 * GIB;
     let all = vec![Ordinal(0), Ordinal(1), Ordinal(2)];
@@ -345,7 +345,7 @@ fn larger_volumes_are_asked_for_before_the_template_changes() {
 }
 
 #[test]
-fn volumes_that_are_to_stay_stay_and_new_ones_are_larger() {
+fn kept_volumes_are_not_expanded_and_new_ones_are_larger() {
     let mut fixture = ClusterFixture::healthy(3);
     (fixture.desired.storage_bytes, fixture.desired.volume_growth) = (32 * GIB, VolumeGrowth::Keep);
     assert_eq!(
@@ -357,7 +357,7 @@ fn volumes_that_are_to_stay_stay_and_new_ones_are_larger() {
 }
 
 #[test]
-fn a_storage_class_that_cannot_expand_is_told_and_stops_nothing_else() {
+fn storage_class_without_expansion_is_reported_and_blocks_nothing() {
     let mut fixture = ClusterFixture::healthy(3).with_replicas(5);
     fixture.desired.storage_bytes = 32 * GIB;
     fixture.observed.expansion_refusal = Some("not allowed".to_owned());
@@ -372,7 +372,7 @@ fn a_storage_class_that_cannot_expand_is_told_and_stops_nothing_else() {
 }
 
 #[test]
-fn a_volume_does_not_shrink() {
+fn volume_is_never_shrunk() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.desired.storage_bytes = GIB;
     let plan = fixture.plan();
@@ -393,7 +393,7 @@ fn a_volume_does_not_shrink() {
 }
 
 #[test]
-fn claims_that_nobody_uses_or_that_are_not_bound_do_not_keep_the_others_small() {
+fn unused_or_unbound_pvcs_do_not_block_the_expansion() {
     let mut fixture = ClusterFixture::healthy(1);
     fixture.desired.storage_bytes = 32 * GIB;
     let mut unused = pvc(1);
@@ -423,7 +423,7 @@ fn claims_that_nobody_uses_or_that_are_not_bound_do_not_keep_the_others_small() 
 }
 
 #[test]
-fn a_set_of_etcd_druid_is_stopped_before_anything_else_changes() {
+fn rolling_update_of_an_etcd_druid_set_is_disabled_first() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_replicas(5);
@@ -432,7 +432,7 @@ fn a_set_of_etcd_druid_is_stopped_before_anything_else_changes() {
 }
 
 #[test]
-fn a_suspended_cluster_is_not_touched_whatever_happens_to_it() {
+fn suspended_cluster_is_never_changed() {
     let mut fixture = ClusterFixture::healthy(3)
         .with_new_template()
         .with_replicas(5)
@@ -447,7 +447,7 @@ fn a_suspended_cluster_is_not_touched_whatever_happens_to_it() {
 }
 
 #[test]
-fn a_changed_spec_waits_until_somebody_asks() {
+fn changed_spec_waits_for_the_reconcile_annotation() {
     let mut fixture = ClusterFixture::healthy(1).with_replicas(3);
     fixture.desired.generation = 2;
     let plan = fixture.plan();
@@ -464,7 +464,7 @@ fn a_changed_spec_waits_until_somebody_asks() {
 }
 
 #[test]
-fn members_of_somebody_else_and_nonsense_are_left_alone() {
+fn external_members_and_invalid_replicas_are_refused() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.desired.has_external_members = true;
     assert_eq!(fixture.plan().refusals, [SpecRefusal::ExternalMembers]);
@@ -478,7 +478,7 @@ fn members_of_somebody_else_and_nonsense_are_left_alone() {
 }
 
 #[test]
-fn without_runtime_there_is_configuration_only() {
+fn disabled_runtime_leaves_configuration_only() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.desired.requests.is_runtime_disabled = true;
     let plan = fixture.plan();
@@ -490,7 +490,7 @@ fn without_runtime_there_is_configuration_only() {
 }
 
 #[test]
-fn a_cluster_that_joins_another_begins_with_one_pod_that_waits() {
+fn cluster_that_joins_another_starts_with_one_waiting_pod() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.observed = Observation::default();
     fixture.desired.joins_existing_cluster = true;
@@ -502,7 +502,7 @@ fn a_cluster_that_joins_another_begins_with_one_pod_that_waits() {
 }
 
 #[test]
-fn members_of_the_cluster_that_is_joined_count_and_are_never_removed() {
+fn members_of_the_joined_cluster_count_and_are_never_removed() {
     let mut fixture = ClusterFixture::healthy(1).with_replicas(3);
     fixture.desired.joins_existing_cluster = true;
     for ordinal in [7, 8, 9] {
@@ -521,7 +521,7 @@ fn members_of_the_cluster_that_is_joined_count_and_are_never_removed() {
 }
 
 #[test]
-fn etcd_is_asked_only_when_something_moves() {
+fn members_are_queried_only_when_a_change_is_pending() {
     let mut fixture = ClusterFixture::healthy(3);
     assert!(!should_query_members(&fixture.world()));
     fixture.pod_mut(1).is_ready = false;

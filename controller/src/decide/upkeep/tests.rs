@@ -23,12 +23,16 @@ fn planned_actions(fixture: &ClusterFixture) -> Vec<UpkeepAction> {
     plan_actions(&fixture.world())
 }
 
-fn reported_outcome(status: ConditionStatus, reason: &str, at: Timestamp) -> ReportedOutcome {
+fn reported_outcome(
+    status: ConditionStatus,
+    reason: &str,
+    reported_at: Timestamp,
+) -> ReportedOutcome {
     ReportedOutcome {
         status,
         reason: reason.to_owned(),
         message: String::new(),
-        reported_at: at,
+        reported_at,
     }
 }
 
@@ -64,7 +68,7 @@ fn failed(class: FailureClass) -> JobState {
 }
 
 #[test]
-fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
+fn events_bytes_or_schedule_trigger_a_compaction() {
     let compact = vec![UpkeepAction::StartCompaction { from_revision: 100 }];
     assert_eq!(planned_actions(&with_pending_events(999_999)), []);
     assert_eq!(planned_actions(&with_pending_events(1_000_000)), compact);
@@ -84,15 +88,15 @@ fn enough_changes_or_enough_bytes_or_the_time_start_a_compaction() {
 }
 
 /// The backlog as a sidecar reports it.
-fn delta_backlog(since: i64, bytes: u64) -> DeltaBacklog {
+fn delta_backlog(since_revision: i64, bytes: u64) -> DeltaBacklog {
     DeltaBacklog {
-        since_revision: since,
+        since_revision,
         bytes,
     }
 }
 
 #[test]
-fn what_was_folded_is_not_folded_again_although_the_sidecar_has_not_heard_of_it() {
+fn compacted_deltas_are_not_compacted_again_on_a_stale_lease() {
     let mut fixture = with_pending_events(10);
     fixture.observed.upkeep.delta_backlog = Some(delta_backlog(99, 1 << 40));
     assert_eq!(
@@ -110,7 +114,7 @@ fn what_was_folded_is_not_folded_again_although_the_sidecar_has_not_heard_of_it(
 }
 
 #[test]
-fn nothing_is_folded_where_nothing_has_piled_up_or_nobody_knows() {
+fn nothing_is_compacted_without_known_deltas_or_when_disabled() {
     let mut fixture = with_pending_events(0);
     fixture.desired.upkeep.compaction_schedule = Some("* * * * *".to_owned());
     assert_eq!(planned_actions(&fixture), []);
@@ -125,7 +129,7 @@ fn nothing_is_folded_where_nothing_has_piled_up_or_nobody_knows() {
 }
 
 #[test]
-fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
+fn backlog_too_large_for_a_job_requests_a_full_snapshot() {
     assert_eq!(
         planned_actions(&with_pending_events(3_000_000)),
         [UpkeepAction::RequestFullSnapshot]
@@ -150,7 +154,7 @@ fn too_much_for_a_job_is_a_full_snapshot_by_the_sidecar() {
 }
 
 #[test]
-fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
+fn failed_compaction_backs_off_and_a_slow_one_gets_a_full_snapshot() {
     for reason in ["DeadlineExceeded", FULL_SNAPSHOT_FAILED] {
         let mut fixture = with_pending_events(1_000_000);
         fixture.last_known.upkeep.compaction =
@@ -177,7 +181,7 @@ fn after_a_failure_there_is_a_pause_and_then_another_way_if_it_was_too_slow() {
 }
 
 #[test]
-fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
+fn job_is_deleted_only_after_its_outcome_is_reported() {
     for (state, snapshot_revision) in [
         (compacted(), Some(150)),
         (failed(FailureClass::Process), None),
@@ -208,7 +212,7 @@ fn a_job_is_removed_after_its_outcome_was_told_and_not_before() {
 }
 
 #[test]
-fn a_rehearsal_is_on_its_schedule() {
+fn restore_drill_runs_on_its_schedule() {
     let mut fixture = with_pending_events(10);
     fixture.desired.upkeep.drill_schedule = Some("0 * * * *".to_owned());
     assert_eq!(
@@ -253,7 +257,7 @@ fn run_daily_drills(schedule: &str, days: u32) -> Vec<Option<i64>> {
         };
         world.last_known = &known;
         match plan_actions(&world).as_slice() {
-            [UpkeepAction::StartDrill { to_revision: to }] => *to,
+            [UpkeepAction::StartDrill { to_revision }] => *to_revision,
             other => panic!("{other:?} on day {day}"),
         }
     });
@@ -261,7 +265,7 @@ fn run_daily_drills(schedule: &str, days: u32) -> Vec<Option<i64>> {
 }
 
 #[test]
-fn a_daily_rehearsal_is_now_of_the_newest_state_and_now_of_an_older_one() {
+fn daily_drills_cover_both_the_newest_and_an_older_revision() {
     for schedule in ["0 3 * * *", "17 4 * * *", "3 0 * * *"] {
         let revisions = run_daily_drills(schedule, 8);
         assert!(revisions.contains(&Some(100)), "{schedule}: {revisions:?}");
@@ -270,7 +274,7 @@ fn a_daily_rehearsal_is_now_of_the_newest_state_and_now_of_an_older_one() {
 }
 
 #[test]
-fn a_schedule_wakes_the_controller_when_it_is_due() {
+fn schedule_requeues_the_controller_when_it_is_due() {
     let mut fixture = with_pending_events(10);
     assert_eq!(time_until_change(&fixture.world()), None);
     fixture.desired.upkeep.drill_schedule = Some("30 12 * * *".to_owned());
@@ -294,7 +298,7 @@ fn a_schedule_wakes_the_controller_when_it_is_due() {
 }
 
 #[test]
-fn one_schedule_of_many_clusters_is_spread_over_minutes_and_stays_before_its_next_turn() {
+fn shared_schedule_is_spread_over_minutes_within_its_period() {
     let starts = |schedule: &str| {
         let mut starts: Vec<u64> = (0..1_000)
             .map(|n| {
@@ -321,7 +325,7 @@ fn one_schedule_of_many_clusters_is_spread_over_minutes_and_stays_before_its_nex
 }
 
 #[test]
-fn numbers_no_sidecar_writes_do_not_overflow() {
+fn out_of_range_revisions_do_not_overflow() {
     let mut fixture = with_pending_events(0);
     fixture.observed.full_snapshot.as_mut().unwrap().revision = Some(i64::MIN);
     fixture.observed.delta_snapshot.as_mut().unwrap().revision = Some(i64::MAX);
@@ -330,7 +334,7 @@ fn numbers_no_sidecar_writes_do_not_overflow() {
 
 proptest! {
     #[test]
-    fn there_is_never_a_second_job_and_none_while_data_is_recovered(
+    fn no_second_job_starts_and_none_starts_during_a_recovery(
         events in 0_i64..5_000_000,
         bytes in prop::option::of(0_u64..(4 << 30)),
         ended in any::<bool>(),
@@ -363,7 +367,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_job_reads_stays_pinned_for_as_long_as_it_reads() {
+fn revisions_stay_pinned_while_a_job_reads_them() {
     let mut fixture = with_pending_events(10);
     let pinned = |fixture: &mut ClusterFixture, renewed: Option<i64>| {
         fixture.observed.upkeep.compaction = Some(job(JobState::Running));
@@ -377,9 +381,9 @@ fn what_a_job_reads_stays_pinned_for_as_long_as_it_reads() {
             .collect();
         planned_actions(fixture)
     };
-    let renew = |from| UpkeepAction::RenewPin {
+    let renew = |from_revision| UpkeepAction::RenewPin {
         owner: PinOwner::Compaction,
-        from_revision: from,
+        from_revision,
     };
     assert_eq!(pinned(&mut fixture, Some(60)), []);
     assert_eq!(

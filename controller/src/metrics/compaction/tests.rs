@@ -44,7 +44,7 @@ fn key(namespace: &str, name: &str) -> EtcdKey {
 }
 
 #[test]
-fn a_namespace_shows_the_etcd_with_most_changes_whoever_was_looked_at_last() {
+fn namespace_gauge_shows_the_etcd_with_the_most_events() {
     let metrics = TestMetrics::new();
     let (main, events, other) = (key("a", "main"), key("a", "events"), key("b", "main"));
     metrics.compaction.set_delta_events(&main, Some(70));
@@ -63,7 +63,7 @@ fn a_namespace_shows_the_etcd_with_most_changes_whoever_was_looked_at_last() {
 }
 
 #[test]
-fn an_etcd_that_is_gone_does_not_count() {
+fn deleted_etcd_does_not_count() {
     let metrics = TestMetrics::new();
     let (main, events) = (key("a", "main"), key("a", "events"));
     metrics.compaction.set_delta_events(&main, Some(70));
@@ -95,7 +95,7 @@ fn list_end_states() -> Vec<JobState> {
 }
 
 #[test]
-fn nothing_is_left_of_a_namespace_whose_last_etcd_is_gone() {
+fn namespace_without_an_etcd_has_no_series() {
     let metrics = TestMetrics::new();
     let (main, without_backup) = (key("a", "main"), key("a", "events"));
     metrics.compaction.add_etcd(&without_backup);
@@ -126,7 +126,7 @@ fn nothing_is_left_of_a_namespace_whose_last_etcd_is_gone() {
 }
 
 #[test]
-fn every_failure_has_one_of_the_labels_dashboards_know() {
+fn every_failure_has_a_label_of_the_etcd_druid_dashboards() {
     let known = [
         "preempted",
         "evicted",

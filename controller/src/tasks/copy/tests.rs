@@ -35,7 +35,7 @@ fn failed_job(verdict: &str, seconds_ago: i64) -> JobState {
 }
 
 #[test]
-fn a_task_is_held_then_started_then_told() {
+fn copy_task_gets_a_finalizer_then_a_job_then_a_report() {
     let mut fresh = observed(1, None);
     fresh.has_finalizer = false;
     assert_eq!(next_action(&fresh), CopyTaskAction::AddFinalizer);
@@ -58,7 +58,7 @@ fn a_task_is_held_then_started_then_told() {
 }
 
 #[test]
-fn what_passes_is_tried_again_and_what_does_not_is_told() {
+fn transient_copy_failures_are_retried_and_permanent_ones_reported() {
     let fresh = observed(1, Some(failed_job("store-unavailable", 5)));
     assert_eq!(
         next_action(&fresh),
@@ -81,7 +81,7 @@ fn what_passes_is_tried_again_and_what_does_not_is_told() {
 }
 
 #[test]
-fn a_task_that_goes_takes_its_job_with_it() {
+fn deleted_copy_task_deletes_its_job() {
     let mut deleting = observed(1, Some(JobState::Running));
     deleting.is_deleting = true;
     assert_eq!(next_action(&deleting), CopyTaskAction::DeleteJob);
@@ -92,7 +92,7 @@ fn a_task_that_goes_takes_its_job_with_it() {
 }
 
 #[test]
-fn what_is_over_stays_over() {
+fn finished_copy_task_stays_finished() {
     for job in [None, Some(JobState::Running), Some(failed_job("disk", 1))] {
         let mut finished = observed(1, job);
         finished.finished_at = Some(noon() - SignedDuration::from_hours(10_000));
@@ -101,7 +101,7 @@ fn what_is_over_stays_over() {
 }
 
 #[test]
-fn what_is_over_goes_after_its_time_to_live_and_takes_its_job_with_it() {
+fn finished_copy_task_is_deleted_with_its_job_after_its_ttl() {
     let finished = |seconds_ago: i64, ttl: u64| ObservedCopyTask {
         finished_at: Some(noon() - SignedDuration::from_secs(seconds_ago)),
         ttl: Some(Duration::from_secs(ttl)),
@@ -132,7 +132,7 @@ fn what_is_over_goes_after_its_time_to_live_and_takes_its_job_with_it() {
 }
 
 #[test]
-fn the_time_to_live_counts_from_the_condition_that_became_true() {
+fn ttl_counts_from_the_condition_that_became_true() {
     let condition = |status: &str, at: &str| {
         json!({ "type": "Succeeded", "status": status, "reason": "", "message": "",
             "lastTransitionTime": at, "lastUpdateTime": "2026-11-16T13:00:00Z" })
@@ -155,7 +155,7 @@ fn the_time_to_live_counts_from_the_condition_that_became_true() {
 }
 
 #[test]
-fn the_backup_that_is_copied_is_known_by_its_place() {
+fn source_backup_is_identified_by_its_store_location() {
     let store = |prefix: &str| StoreSpec {
         provider: Some("aws".to_owned()),
         container: Some("backups".to_owned()),

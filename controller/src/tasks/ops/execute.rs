@@ -61,23 +61,9 @@ pub(super) async fn execute(
         Ok(valid) => valid,
         Err(invalid) => return Ok(failed_outcome("ERR_GET_ETCD", invalid.to_string())),
     };
-    let mut objects = observe::observe_objects(&reconciler.ctx.stores, etcd);
-    observe::confirm_pvcs(
-        &reconciler.ctx.client,
-        etcd,
-        &mut objects.observation,
-        [Ordinal(0)],
-    )
-    .await;
-    // The Jobs of a Local store need its host directory; a wrong one would read another backup.
-    let root = observe::read_local_store_root(&reconciler.ctx.client, etcd).await;
-    objects.local_store_root = root.map_err(|source| ActError::Etcd {
-        step: "lookup of the Local store directory",
-        source,
-    })?;
     let sight = Sight {
+        objects: observe_for_task(reconciler, etcd).await?,
         desired: desired_state,
-        objects,
     };
     match operation {
         Operation::OnDemandSnapshot(snapshot) => {
@@ -120,6 +106,22 @@ pub(super) async fn execute(
     }
 }
 
+async fn observe_for_task(
+    reconciler: &OpsTaskReconciler<'_>,
+    etcd: &Etcd,
+) -> Result<Objects, TaskError> {
+    let client = &reconciler.ctx.client;
+    let mut objects = observe::observe_objects(&reconciler.ctx.stores, etcd);
+    observe::confirm_pvcs(client, etcd, &mut objects.observation, [Ordinal(0)]).await;
+    // The Jobs of a Local store need its host directory; a wrong one would read another backup.
+    let root = observe::read_local_store_root(client, etcd).await;
+    objects.local_store_root = root.map_err(|source| ActError::Etcd {
+        step: "lookup of the Local store directory",
+        source,
+    })?;
+    Ok(objects)
+}
+
 pub(super) fn failed_outcome(code: &'static str, message: impl Into<String>) -> TaskOutcome {
     TaskOutcome::Report(TaskReport::error(TaskState::Failed, code, message))
 }
@@ -151,16 +153,13 @@ async fn take_snapshot(
         (SnapshotType::Delta, _) => "/snapshot/delta",
     };
     let seconds = u64::try_from(snapshot.timeout_seconds()).unwrap_or(60);
-    let limit = Duration::from_secs(seconds);
+    let timeout = Duration::from_secs(seconds);
     let observed = &sight.objects.observation;
     match call_sidecar(
         &reconciler.ctx.client,
         etcd,
         observed,
-        SidecarRequest {
-            path,
-            timeout: limit,
-        },
+        SidecarRequest { path, timeout },
     )
     .await
     {
@@ -175,7 +174,7 @@ async fn take_snapshot(
             let waited = Timestamp::now()
                 .duration_since(reconciler.started_at())
                 .unsigned_abs();
-            Ok(if waited > limit {
+            Ok(if waited > timeout {
                 failed_outcome("ERR_EXECUTE_HTTP_REQUEST", ErrorChain(&error).to_string())
             } else {
                 retry_later()
@@ -380,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delta_that_was_not_needed_is_a_success() {
+    fn skipped_delta_snapshot_is_a_success() {
         let skipped = snapshot_report(&Value::Null);
         assert_eq!(skipped.state, TaskState::Succeeded);
         let taken = snapshot_report(&json!({ "snapName": "Full-1", "lastRevision": 7 }));

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_begins_one_recovery_and_not_another() {
+    fn task_starts_only_one_recovery() {
         let id = "task-1";
         assert!(matches!(
             classify_recovery(None, id, false),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_that_fails_again_and_again_gives_way_to_what_a_person_asks_for() {
+    fn recovery_that_keeps_failing_yields_to_a_requested_task() {
         let failing = |stage, cause| Incident {
             attempt: 2,
             cause,
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_serves_is_not_said_to_be_silent() {
+    fn serving_cluster_is_not_reported_as_not_serving() {
         let message = |safety| report_safety_snapshot(safety).message;
         assert!(message(SafetySnapshot::NotServing).contains("not serving"));
         assert!(message(SafetySnapshot::Unchanged).contains("no changes since"));

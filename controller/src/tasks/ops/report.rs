@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_safety_snapshot_is_not_forgotten_in_the_end() {
+    fn safety_snapshot_is_kept_in_the_final_report() {
         let before = json!({ "state": "InProgress", "startedAt": "2026-11-16T12:00:00Z",
             "mainstay": { "summary": "saved", "safetySnapshot": "Full-1" } });
         let report = TaskReport::ok(TaskState::Succeeded, "done").with_result(OpsTaskResult {

@@ -73,7 +73,7 @@ fn has_druid_env(container: &Container) -> bool {
 }
 
 #[tokio::test]
-async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
+async fn etcd_druid_set_is_adopted_and_its_own_fields_are_removed() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let etcd = stage.create_etcd("main", json!({ "replicas": 1 })).await;
@@ -110,7 +110,7 @@ async fn a_set_of_etcd_druid_is_adopted_and_what_only_it_said_is_gone() {
 }
 
 #[tokio::test]
-async fn adopters_that_are_killed_replace_each_pod_once() {
+async fn adoption_replaces_each_pod_once_while_controllers_are_killed() {
     Box::pin(adopt_three(KillRate::Low)).await;
 }
 
@@ -158,7 +158,7 @@ pub(super) async fn adopt_three(kill_rate: KillRate) {
 }
 
 #[tokio::test]
-async fn a_label_somebody_else_sets_stays() {
+async fn label_set_by_another_manager_stays() {
     let stage = TestEnv::start().await;
     let controller = stage.start_controller().await;
     stage.create_etcd("main", json!({ "replicas": 1 })).await;

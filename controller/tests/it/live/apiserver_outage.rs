@@ -13,7 +13,7 @@ use super::steady_state::reconcile_later;
 use super::test_env::TestEnv;
 
 #[tokio::test]
-async fn an_api_server_that_restarts_in_the_middle_of_changes_delays_them_and_no_more() {
+async fn api_server_restart_only_delays_running_changes() {
     let mut stage = TestEnv::start_dedicated().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -52,7 +52,7 @@ async fn an_api_server_that_restarts_in_the_middle_of_changes_delays_them_and_no
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_renew_its_lease_ends_and_the_next_one_carries_on() {
+async fn leader_that_cannot_renew_its_lease_exits_and_the_next_takes_over() {
     let mut stage = TestEnv::start_dedicated().await;
     let kubelet = FakeKubelet::start(&stage);
     let first = stage.start_controller_with(enable_election).await;

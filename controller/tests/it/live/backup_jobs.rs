@@ -104,7 +104,7 @@ pub(super) async fn create_delta_backlog(stage: &TestEnv) {
 }
 
 #[tokio::test]
-async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
+async fn delta_backlog_is_compacted_once_and_the_new_snapshot_is_reported() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let reaper = ControllerKiller::start(&stage);
@@ -149,7 +149,7 @@ async fn deltas_that_pile_up_are_folded_once_and_the_new_snapshot_is_told() {
 }
 
 #[tokio::test]
-async fn a_compaction_that_fails_says_whose_fault_it_was() {
+async fn failed_compaction_is_reported_with_its_cause() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -234,7 +234,7 @@ async fn end_at_deadline(stage: &TestEnv, name: &str) {
 }
 
 #[tokio::test]
-async fn a_compaction_that_takes_too_long_is_made_up_for_by_one_full_snapshot() {
+async fn compaction_that_times_out_is_replaced_by_one_full_snapshot() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let (requested, holding) = (Arc::new(AtomicU32::new(0)), Arc::clone(&stage));
@@ -309,7 +309,7 @@ pub(super) async fn create_drill_cluster(stage: &TestEnv) {
 }
 
 #[tokio::test]
-async fn a_restore_is_rehearsed_on_its_schedule_and_the_outcome_is_told() {
+async fn restore_drill_runs_on_its_schedule_and_reports_its_outcome() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -356,7 +356,7 @@ pub(super) fn is_copied(task: &EtcdCopyBackupsTask) -> bool {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_over_goes_with_its_job_after_its_time_to_live() {
+async fn finished_copy_task_is_deleted_with_its_job_after_its_ttl() {
     const TTL_SECONDS: i32 = 8;
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
@@ -395,7 +395,7 @@ async fn a_copy_that_is_over_goes_with_its_job_after_its_time_to_live() {
 }
 
 #[tokio::test]
-async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with_the_task() {
+async fn copy_job_reports_its_outcome_and_is_deleted_with_its_task() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let reaper = ControllerKiller::start(&stage);
@@ -425,7 +425,7 @@ async fn backups_are_copied_by_one_job_whose_outcome_is_told_and_which_goes_with
 }
 
 #[tokio::test]
-async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know() {
+async fn impossible_tasks_are_rejected_with_the_etcd_druid_error_codes() {
     let stage = TestEnv::start().await;
     let _kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -451,7 +451,7 @@ async fn tasks_that_cannot_be_done_are_rejected_with_the_reasons_consumers_know(
 }
 
 #[tokio::test]
-async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() {
+async fn backup_is_verified_by_one_job_and_a_duplicate_task_is_rejected() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let reaper = ControllerKiller::start(&stage);
@@ -486,7 +486,7 @@ async fn a_backup_is_verified_by_a_job_and_a_second_task_has_to_wait_its_turn() 
 }
 
 #[tokio::test]
-async fn a_restore_to_a_revision_saves_the_present_state_first() {
+async fn restore_to_a_revision_takes_a_safety_snapshot_first() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let restored = RestoredServer::start("main-0").await;

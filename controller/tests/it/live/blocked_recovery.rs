@@ -44,7 +44,7 @@ async fn read_attempt(stage: &TestEnv) -> u64 {
 }
 
 #[tokio::test]
-async fn a_task_takes_the_place_of_a_recovery_whose_job_is_killed_again_and_again() {
+async fn task_replaces_a_recovery_whose_job_is_repeatedly_killed() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let restored = RestoredServer::start("main-0").await;
@@ -110,7 +110,7 @@ async fn set_pvc_finalizers(stage: &TestEnv, pvc: &str, finalizers: &[&str]) {
 }
 
 #[tokio::test]
-async fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
+async fn last_survivor_is_not_stopped_while_its_pvc_is_terminating() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let mut proxied = ProxiedCluster::start("main", 3, 3).await;

@@ -55,24 +55,24 @@ impl ProxiedCluster {
         size: usize,
         room: usize,
     ) -> Self {
-        let peers: Vec<String> = (0..room).map(|_| free_url()).collect();
-        let members = peers.iter().take(size).enumerate();
+        let peer_urls: Vec<String> = (0..room).map(|_| free_url()).collect();
+        let members = peer_urls.iter().take(size).enumerate();
         let members = members.map(|(n, url)| {
             let options = options.clone().name(format!("{name}-{n}"));
             (ETCD_VERSION, options.peer_url(url))
         });
         let cluster = EtcdCluster::start_members(members.collect()).await;
         let free = free_url();
-        let port = free
+        let client_port = free
             .rsplit(':')
             .next()
-            .and_then(|port| port.parse().ok())
+            .and_then(|client_port| client_port.parse().ok())
             .expect("a port");
         let mut proxied = Self {
             name: name.to_owned(),
             cluster,
-            peer_urls: peers,
-            client_port: port,
+            peer_urls,
+            client_port,
             proxies: JoinSet::new(),
             proxy_targets: Vec::new(),
         };

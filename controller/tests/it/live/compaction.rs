@@ -83,7 +83,7 @@ async fn newest_full_revision(stage: &TestEnv) -> String {
 }
 
 #[tokio::test]
-async fn many_bytes_in_few_deltas_are_folded_once() {
+async fn many_bytes_in_few_deltas_are_compacted_once() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -122,7 +122,7 @@ fn schedule_in_half_day() -> String {
 }
 
 #[tokio::test]
-async fn whatever_has_piled_up_is_folded_when_its_time_comes() {
+async fn any_delta_backlog_is_compacted_when_its_schedule_is_due() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;

@@ -54,7 +54,7 @@ async fn assert_reconcile_writes_nothing(stage: &TestEnv, controller: &RunningCo
 }
 
 #[tokio::test]
-async fn transitions_are_events_and_standing_still_is_none() {
+async fn transitions_emit_events_and_an_unchanged_status_emits_none() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     // The pod stays unready until `Waiting` is published.
@@ -89,7 +89,7 @@ async fn transitions_are_events_and_standing_still_is_none() {
 }
 
 #[tokio::test]
-async fn a_spec_nobody_can_work_with_is_a_warning_told_once() {
+async fn unsupported_spec_emits_one_warning_event() {
     let stage = TestEnv::start().await;
     let controller = stage.start_controller().await;
     let store = json!({ "provider": "openstack", "container": "backups", "prefix": "shoot/main" });

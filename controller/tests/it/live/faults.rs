@@ -39,7 +39,7 @@ async fn is_etcd_gone(stage: &TestEnv) -> bool {
 }
 
 #[tokio::test]
-async fn writes_and_answers_that_are_lost_change_nothing_about_the_outcome() {
+async fn lost_writes_and_lost_responses_do_not_change_the_outcome() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let (writes, lost) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
@@ -99,7 +99,7 @@ pub(super) async fn is_settled(stage: &TestEnv, replicas: i32) -> bool {
 }
 
 #[tokio::test]
-async fn controllers_that_are_killed_get_there_together() {
+async fn lifecycle_completes_while_controllers_are_killed() {
     run_full_lifecycle(KillRate::Low).await;
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn list_pod_uids(stage: &TestEnv) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
+async fn rollout_and_scale_in_complete_while_controllers_are_killed() {
     roll_and_scale_in(KillRate::Low).await;
 }
 
@@ -183,7 +183,7 @@ pub(super) async fn roll_and_scale_in(kill_rate: KillRate) {
 }
 
 #[tokio::test]
-async fn an_error_at_any_one_write_delays_and_breaks_nothing() {
+async fn error_at_any_single_write_only_delays() {
     const CLUSTERS: u32 = 24;
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
@@ -260,7 +260,7 @@ impl ReadFaults {
 }
 
 #[tokio::test]
-async fn reads_that_fail_now_and_then_delay_and_break_nothing() {
+async fn occasional_read_failures_only_delay() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let unread = Arc::new(ReadFaults::default());
@@ -299,7 +299,7 @@ fn cluster_name(n: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_controller_that_is_killed_again_and_again_gets_there_while_others_write_too() {
+async fn cluster_converges_despite_controller_kills_and_concurrent_writes() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     stage.create_etcd("main", json!({ "replicas": 3 })).await;

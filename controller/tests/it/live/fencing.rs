@@ -45,7 +45,7 @@ async fn restart_recovery(stage: &TestEnv) -> Job {
 }
 
 #[tokio::test]
-async fn a_volume_that_remembers_a_greater_epoch_is_outranked_and_the_recovery_completes() {
+async fn recovery_completes_after_raising_the_lock_epoch_above_the_volume() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let restored = RestoredServer::start("main-0").await;

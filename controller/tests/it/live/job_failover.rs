@@ -60,7 +60,7 @@ async fn run_until_recovered(stage: &TestEnv) {
 }
 
 #[tokio::test]
-async fn a_single_member_is_restored_by_one_job_for_each_attempt() {
+async fn single_member_is_restored_by_one_job_per_attempt() {
     restore_single_member(KillRate::Low).await;
 }
 
@@ -102,7 +102,7 @@ async fn assert_recovered_once(
 }
 
 #[tokio::test]
-async fn a_lost_quorum_is_recovered_by_one_job_for_each_volume() {
+async fn lost_quorum_is_recovered_by_one_job_per_volume() {
     recover_quorum(KillRate::Low).await;
 }
 
@@ -132,7 +132,7 @@ async fn is_task_done(stage: &TestEnv, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_task_goes_back_to_a_moment_by_one_job() {
+async fn task_restores_to_a_point_in_time_by_one_job() {
     restore_by_task(KillRate::Low).await;
 }
 
@@ -157,7 +157,7 @@ pub(super) async fn restore_by_task(kill_rate: KillRate) {
 }
 
 #[tokio::test]
-async fn a_task_recovers_a_quorum_by_one_job_for_each_volume() {
+async fn task_recovers_a_quorum_by_one_job_per_volume() {
     recover_quorum_by_task(KillRate::Low).await;
 }
 
@@ -207,7 +207,7 @@ async fn run_until_pinned_job(stage: &TestEnv, name: &str, pin: &str) {
 }
 
 #[tokio::test]
-async fn deltas_are_folded_by_one_job_whose_outcome_is_told_before_it_goes() {
+async fn deltas_are_compacted_by_one_job_deleted_after_its_outcome_report() {
     compact_deltas(KillRate::Low).await;
 }
 
@@ -249,7 +249,7 @@ fn drill_schedule_patch(schedule: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
+async fn restore_drill_is_one_job_deleted_after_its_outcome_report() {
     Box::pin(run_restore_drill(KillRate::Low)).await;
 }
 

@@ -25,7 +25,7 @@ pub(super) fn enable_election(config: &mut OperatorConfiguration) {
 }
 
 #[tokio::test]
-async fn one_acts_and_the_other_takes_over_when_it_is_killed() {
+async fn standby_controller_takes_over_when_the_leader_is_killed() {
     let stage = TestEnv::start().await;
     let first = stage.start_controller_with(enable_election).await;
     stage.create_etcd("one", json!({ "replicas": 1 })).await;
@@ -47,7 +47,7 @@ async fn one_acts_and_the_other_takes_over_when_it_is_killed() {
 }
 
 #[tokio::test]
-async fn a_controller_whose_lease_was_taken_ends_by_itself() {
+async fn controller_that_loses_its_lease_exits() {
     let stage = TestEnv::start().await;
     let controller = stage.start_controller_with(enable_election).await;
     stage.create_etcd("one", json!({ "replicas": 1 })).await;
@@ -77,7 +77,7 @@ async fn patch_lease(leases: &Api<Lease>, spec: Value) {
 }
 
 #[tokio::test]
-async fn a_lease_that_was_given_back_without_naming_a_holder_is_taken() {
+async fn released_lease_without_a_holder_is_acquired() {
     let stage = TestEnv::start().await;
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": LEASE_NAME },
@@ -133,7 +133,7 @@ impl WriteLog {
 }
 
 #[tokio::test]
-async fn never_do_two_act_whoever_believes_to_have_the_lease() {
+async fn two_controllers_never_write_at_the_same_time() {
     contend_for_lease(2).await;
 }
 

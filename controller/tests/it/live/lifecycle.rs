@@ -102,7 +102,7 @@ async fn tamper_and_wait(stage: &TestEnv) {
 }
 
 #[tokio::test]
-async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes() {
+async fn manual_changes_stay_while_annotated_until_the_spec_changes() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -137,7 +137,7 @@ async fn changes_by_hand_stay_while_an_annotation_says_so_until_the_spec_changes
 }
 
 #[tokio::test]
-async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
+async fn cluster_is_created_repaired_hibernated_woken_up_and_deleted() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -183,7 +183,7 @@ async fn a_resource_becomes_a_cluster_is_repaired_sleeps_wakes_and_goes() {
 }
 
 #[tokio::test]
-async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
+async fn spec_is_applied_on_request_and_ignored_while_suspended() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let auto = |config: &mut mainstay_controller::config::OperatorConfiguration| {
@@ -243,7 +243,7 @@ async fn a_spec_is_acted_on_when_somebody_asks_and_left_alone_when_suspended() {
 }
 
 #[tokio::test]
-async fn without_runtime_there_is_configuration_only() {
+async fn disabled_runtime_leaves_configuration_only() {
     let stage = TestEnv::start().await;
     let controller = stage.start_controller().await;
     stage.create_etcd("main", json!({ "replicas": 3 })).await;

@@ -69,7 +69,7 @@ async fn wait_restored_once(
 }
 
 #[tokio::test]
-async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() {
+async fn pvc_with_a_lost_volume_is_deleted_and_the_new_one_is_restored() {
     replace_lost_pvc(KillRate::Low).await;
 }
 
@@ -130,7 +130,7 @@ fn encode_seconds(moment: jiff::Timestamp) -> [u8; 6] {
 }
 
 #[tokio::test]
-async fn etcd_that_ends_again_and_again_gets_another_pod_whose_verdict_decides() {
+async fn crash_looping_etcd_gets_a_new_pod_whose_verdict_decides() {
     let stage = TestEnv::start_dedicated().await;
     let kubelet = FakeKubelet::start(&stage);
     let recorder = WatchRecorder::start(&stage);

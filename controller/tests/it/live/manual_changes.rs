@@ -18,7 +18,7 @@ async fn list_pvc_uids(stage: &TestEnv) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn pods_that_somebody_took_away_come_back_to_their_volumes() {
+async fn manually_removed_pods_are_recreated_with_their_volumes() {
     let stage = TestEnv::start().await;
     let (_kubelet, proxied, controller) = start_settled_three(&stage).await;
     let before = list_pvc_uids(&stage).await;

@@ -90,7 +90,7 @@ pub(super) fn set_job_result(kubelet: &FakeKubelet, job: &str, result: JobResult
 }
 
 #[tokio::test]
-async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
+async fn copy_stays_pinned_while_its_job_exists_despite_controller_kills() {
     copy_with_pin(KillRate::Low).await;
 }
 
@@ -140,7 +140,7 @@ pub(super) async fn copy_with_pin(kill_rate: KillRate) {
 }
 
 #[tokio::test]
-async fn no_copy_begins_before_its_pin_is_set_however_often_that_goes_wrong() {
+async fn copy_never_starts_before_its_pin_is_set_despite_failed_writes() {
     static JOB_PERMITS: Semaphore = Semaphore::const_new(0);
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
@@ -227,7 +227,7 @@ async fn is_task_finished(stage: &TestEnv, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_a_verification_found_is_told_whoever_is_killed_before() {
+async fn verification_result_is_reported_despite_controller_kills() {
     verify_with_pin(KillRate::Low).await;
 }
 
@@ -254,7 +254,7 @@ pub(super) async fn verify_with_pin(kill_rate: KillRate) {
 }
 
 #[tokio::test]
-async fn the_job_of_a_verification_goes_after_its_outcome_was_told_and_not_before() {
+async fn verification_job_is_deleted_only_after_its_outcome_is_reported() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     create_backed_up_cluster(&stage).await;

@@ -48,8 +48,8 @@ struct FakeSidecars {
 impl FakeSidecars {
     async fn start(stage: &Arc<TestEnv>, initial: SidecarBehavior) -> Self {
         let (sender, mut receiver) = watch::channel(initial);
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        let (recorded, stage) = (Arc::clone(&taken), Arc::clone(stage));
+        let snapshots = Arc::new(Mutex::new(Vec::new()));
+        let (recorded, stage) = (Arc::clone(&snapshots), Arc::clone(stage));
         let respond = || async move {
             let responds = |behavior: &SidecarBehavior| *behavior != SidecarBehavior::Blocks;
             let behavior = *receiver
@@ -74,7 +74,7 @@ impl FakeSidecars {
         Self {
             port,
             behavior: sender,
-            snapshots: taken,
+            snapshots,
             serving,
         }
     }
@@ -124,19 +124,19 @@ struct BackedUpCluster {
 impl BackedUpCluster {
     /// Starts the cluster and waits until it is settled and its controller idle.
     async fn start(initial: SidecarBehavior) -> (Self, RunningController) {
-        let stage = Arc::new(TestEnv::start().await);
-        let kubelet = FakeKubelet::start(&stage);
+        let env = Arc::new(TestEnv::start().await);
+        let kubelet = FakeKubelet::start(&env);
         let proxied = ProxiedCluster::start("main", 3, 3).await;
         proxied.register_pods(&kubelet).await;
-        let sidecars = FakeSidecars::start(&stage, initial).await;
-        let controller = stage.start_controller().await;
+        let sidecars = FakeSidecars::start(&env, initial).await;
+        let controller = env.start_controller().await;
         let mut spec = proxied.spec(3);
         spec["backup"] = json!({ "store": store_spec(), "port": sidecars.port });
-        stage.create_etcd("main", spec).await;
-        stage.wait_settled("main").await;
-        stage.wait_until_idle(&controller).await;
+        env.create_etcd("main", spec).await;
+        env.wait_settled("main").await;
+        env.wait_until_idle(&controller).await;
         let cluster = Self {
-            env: stage,
+            env,
             sidecars,
             _kubelet: kubelet,
             _proxied: proxied,
@@ -190,7 +190,7 @@ async fn reconcile_twice(stage: &TestEnv, controller: &RunningController) {
 }
 
 #[tokio::test]
-async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
+async fn hibernation_waits_for_a_snapshot() {
     let (cluster, controller) = BackedUpCluster::start(SidecarBehavior::Fails).await;
     let (stage, sidecars) = (&cluster.env, &cluster.sidecars);
     let old = list_pod_uids(stage).await;
@@ -212,7 +212,7 @@ async fn nobody_goes_to_sleep_before_a_snapshot_was_taken() {
 }
 
 #[tokio::test]
-async fn no_etcd_is_followed_by_another_before_a_snapshot_was_taken() {
+async fn upgrade_waits_for_a_snapshot() {
     let (cluster, controller) = BackedUpCluster::start(SidecarBehavior::Fails).await;
     let (stage, sidecars) = (&cluster.env, &cluster.sidecars);
     let before = capture_moment(stage).await;
@@ -236,7 +236,7 @@ async fn no_etcd_is_followed_by_another_before_a_snapshot_was_taken() {
 }
 
 #[tokio::test]
-async fn no_pod_is_replaced_while_the_snapshot_before_that_is_being_taken() {
+async fn no_pod_is_replaced_while_the_snapshot_before_it_is_running() {
     let (cluster, controller) = BackedUpCluster::start(SidecarBehavior::Blocks).await;
     let (stage, sidecars) = (&cluster.env, &cluster.sidecars);
     let old = list_pod_uids(stage).await;
@@ -255,7 +255,7 @@ async fn no_pod_is_replaced_while_the_snapshot_before_that_is_being_taken() {
 }
 
 #[tokio::test]
-async fn an_older_etcd_is_refused_with_the_reason_and_changes_nothing() {
+async fn older_etcd_is_refused_with_the_reason_and_changes_nothing() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let proxied = ProxiedCluster::start("main", 1, 1).await;

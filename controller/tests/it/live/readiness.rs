@@ -56,7 +56,7 @@ struct RequestCounts {
 }
 
 #[tokio::test]
-async fn it_is_ready_once_it_has_seen_everything_and_lives_all_the_time() {
+async fn controller_is_ready_once_caches_are_filled_and_always_live() {
     let mut stage = TestEnv::start_without_crds().await;
     let requested = Arc::new(RequestCounts::default());
     let counts = Arc::clone(&requested);

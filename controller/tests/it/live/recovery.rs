@@ -60,11 +60,11 @@ impl RestoredServer {
             .next()
             .and_then(|port| port.parse().ok())
             .expect("a port");
-        let wire = start_proxy(&server, port).await;
+        let proxy = start_proxy(&server, port).await;
         Self {
             server,
             port,
-            proxy: wire,
+            proxy,
         }
     }
 
@@ -74,11 +74,11 @@ impl RestoredServer {
             EtcdOptions::new().name(name).peer_url(free_url()),
         )
         .await;
-        let wire = start_proxy(&server, port).await;
+        let proxy = start_proxy(&server, port).await;
         Self {
             server,
             port,
-            proxy: wire,
+            proxy,
         }
     }
 
@@ -236,7 +236,7 @@ pub(super) fn complete_single_restore(kubelet: &FakeKubelet, output: Value) {
 }
 
 #[tokio::test]
-async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_again() {
+async fn single_member_is_restored_while_the_controller_is_killed() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let restored = RestoredServer::start("main-0").await;
@@ -280,7 +280,7 @@ async fn a_single_member_is_restored_while_the_controller_is_killed_again_and_ag
 }
 
 #[tokio::test]
-async fn a_lost_quorum_is_recovered_from_the_survivor_once_a_person_approves() {
+async fn lost_quorum_is_recovered_from_the_survivor_after_approval() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let mut proxied = ProxiedCluster::start("main", 3, 3).await;
@@ -405,7 +405,7 @@ pub(super) async fn has_member_pods(stage: &TestEnv) -> bool {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_reached_and_a_wrong_volume_restore_nothing() {
+async fn unreachable_store_or_wrong_volume_restores_nothing() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;

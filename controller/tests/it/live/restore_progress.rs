@@ -130,7 +130,7 @@ async fn wait_for_percent(stage: &TestEnv, percent: i32) -> Etcd {
 }
 
 #[tokio::test]
-async fn a_restore_tells_how_far_it_is_and_nothing_twice() {
+async fn restore_progress_is_reported_and_written_only_when_it_changes() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let log = FakeLog::with_fault(FaultAction::RespondBody(EARLY_LOG));
@@ -168,7 +168,7 @@ async fn a_restore_tells_how_far_it_is_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_can_read_stops_no_restore() {
+async fn unreadable_log_does_not_stop_a_restore() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let log = FakeLog::with_fault(FaultAction::RespondStatus(403));

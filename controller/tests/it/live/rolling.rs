@@ -39,7 +39,7 @@ fn has_versions(etcd: &Etcd) -> bool {
 }
 
 #[tokio::test]
-async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
+async fn members_are_reported_and_replaced_one_at_a_time_leader_last() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     // With a long election timeout only a transfer changes the leader.
@@ -111,7 +111,7 @@ async fn members_are_told_of_and_replaced_one_at_a_time_the_leader_last() {
 }
 
 #[tokio::test]
-async fn members_leave_the_cluster_before_their_pods_go() {
+async fn members_are_removed_before_their_pods_are_deleted() {
     let stage = TestEnv::start().await;
     let (kubelet, proxied, controller) = start_settled_three(&stage).await;
     let led = proxied.cluster.leader().await;
@@ -144,7 +144,7 @@ async fn members_leave_the_cluster_before_their_pods_go() {
 }
 
 #[tokio::test]
-async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
+async fn member_without_data_is_removed_and_added_again_as_a_learner() {
     let stage = TestEnv::start().await;
     let (kubelet, mut proxied, controller) = start_settled_three(&stage).await;
 
@@ -177,7 +177,7 @@ async fn a_member_without_data_is_removed_and_added_again_as_a_learner() {
 }
 
 #[tokio::test]
-async fn a_cluster_grows_by_a_pod_that_is_added_as_a_learner() {
+async fn cluster_scales_out_by_a_pod_that_is_added_as_a_learner() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let proxied = ProxiedCluster::start("main", 1, 3).await;

@@ -14,7 +14,7 @@ fn last_operation_description(etcd: &Etcd) -> &str {
 }
 
 #[tokio::test]
-async fn a_removal_that_costs_the_quorum_is_refused_with_its_reason_until_it_is_safe() {
+async fn removal_that_would_lose_quorum_is_refused_until_it_is_safe() {
     let stage = TestEnv::start().await;
     let (kubelet, mut proxied, controller) = start_settled_three(&stage).await;
 

@@ -58,7 +58,7 @@ async fn check_voters(stage: &TestEnv, proxied: &Mutex<ProxiedCluster>) -> Vec<S
 }
 
 #[tokio::test]
-async fn a_cluster_grows_by_one_member_after_the_other_whoever_is_killed() {
+async fn cluster_scales_out_one_member_at_a_time_despite_controller_kills() {
     scale_out_to_three(KillRate::Low).await;
 }
 

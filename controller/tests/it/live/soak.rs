@@ -7,76 +7,76 @@ use super::{
 };
 
 #[tokio::test]
-async fn adopters_that_are_killed_between_any_two_writes_replace_each_pod_once() {
+async fn adoption_replaces_each_pod_once_with_kills_between_any_two_writes() {
     Box::pin(adoption::adopt_three(High)).await;
 }
 
 #[tokio::test]
-async fn a_single_member_is_restored_by_one_job_for_each_attempt() {
+async fn single_member_is_restored_by_one_job_per_attempt() {
     job_failover::restore_single_member(High).await;
 }
 
 #[tokio::test]
-async fn a_lost_quorum_is_recovered_by_one_job_for_each_volume() {
+async fn lost_quorum_is_recovered_by_one_job_per_volume() {
     job_failover::recover_quorum(High).await;
 }
 
 #[tokio::test]
-async fn a_task_goes_back_to_a_moment_by_one_job() {
+async fn task_restores_to_a_point_in_time_by_one_job() {
     job_failover::restore_by_task(High).await;
 }
 
 #[tokio::test]
-async fn a_task_recovers_a_quorum_by_one_job_for_each_volume() {
+async fn task_recovers_a_quorum_by_one_job_per_volume() {
     job_failover::recover_quorum_by_task(High).await;
 }
 
 #[tokio::test]
-async fn deltas_are_folded_by_one_job_whose_outcome_is_told_before_it_goes() {
+async fn deltas_are_compacted_by_one_job_deleted_after_its_outcome_report() {
     job_failover::compact_deltas(High).await;
 }
 
 #[tokio::test]
-async fn a_restore_is_rehearsed_by_one_job_whose_outcome_is_told_before_it_goes() {
+async fn restore_drill_is_one_job_deleted_after_its_outcome_report() {
     Box::pin(job_failover::run_restore_drill(High)).await;
 }
 
 #[tokio::test]
-async fn controllers_that_are_killed_between_any_two_writes_get_there_together() {
+async fn lifecycle_completes_with_kills_between_any_two_writes() {
     faults::run_full_lifecycle(High).await;
 }
 
 #[tokio::test]
-async fn so_do_they_when_members_are_replaced_and_when_they_leave() {
+async fn rollout_and_scale_in_complete_while_controllers_are_killed() {
     faults::roll_and_scale_in(High).await;
 }
 
 #[tokio::test]
-async fn a_cluster_grows_by_one_member_after_the_other_whoever_is_killed() {
+async fn cluster_scales_out_one_member_at_a_time_despite_controller_kills() {
     scale_out::scale_out_to_three(High).await;
 }
 
 #[tokio::test]
-async fn a_copy_is_pinned_for_as_long_as_its_job_is_there_whoever_is_killed() {
+async fn copy_stays_pinned_while_its_job_exists_despite_controller_kills() {
     pins::copy_with_pin(High).await;
 }
 
 #[tokio::test]
-async fn what_a_verification_found_is_told_whoever_is_killed_before() {
+async fn verification_result_is_reported_despite_controller_kills() {
     pins::verify_with_pin(High).await;
 }
 
 #[tokio::test]
-async fn a_claim_whose_volume_is_gone_is_given_up_and_the_new_one_is_restored() {
+async fn pvc_with_a_lost_volume_is_deleted_and_the_new_one_is_restored() {
     loss_detection::replace_lost_pvc(High).await;
 }
 
 #[tokio::test]
-async fn nor_do_pods_notice_when_controllers_are_killed_between_any_two_writes_of_it() {
+async fn expansion_keeps_pods_running_with_kills_between_any_two_writes() {
     Box::pin(volume_expansion::expand_volumes(High)).await;
 }
 
 #[tokio::test]
-async fn never_do_two_act_whoever_believes_to_have_the_lease() {
+async fn two_controllers_never_write_at_the_same_time() {
     leader_election::contend_for_lease(4).await;
 }

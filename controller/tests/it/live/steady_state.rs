@@ -14,7 +14,7 @@ use super::test_env::{RunningController, TestEnv};
 const STATUS_RESOLUTION: Duration = Duration::from_millis(1_100);
 
 #[tokio::test]
-async fn at_rest_nothing_is_written_and_a_new_controller_writes_nothing_either() {
+async fn settled_cluster_causes_no_writes_even_from_a_new_controller() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -121,7 +121,7 @@ async fn list_versions(stage: &TestEnv) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_unreadable_resource_stops_nobody_else() {
+async fn unreadable_etcd_does_not_block_the_others() {
     let stage = TestEnv::start().await;
     let controller = stage.start_controller().await;
     stage

@@ -1,4 +1,4 @@
-//! Effects of EtcdOpsTasks: defragmentation and leader transfer on real members, and restores to the requested state.
+//! Effects of `EtcdOpsTasks`: defragmentation and leader transfer on real members, and restores to the requested state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ async fn list_db_sizes(proxied: &ProxiedCluster) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn members_are_defragmented_and_led_as_asked() {
+async fn members_are_defragmented_and_leadership_is_moved_on_request() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let proxied = ProxiedCluster::start("main", 3, 3).await;
@@ -101,7 +101,7 @@ async fn read_coordination_entries(stage: &TestEnv) -> BTreeMap<String, String> 
 }
 
 #[tokio::test]
-async fn a_restore_is_tried_before_it_is_done() {
+async fn restore_dry_run_only_verifies_the_backup() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -138,7 +138,7 @@ async fn a_restore_is_tried_before_it_is_done() {
 }
 
 #[tokio::test]
-async fn a_restore_goes_to_the_moment_asked_for() {
+async fn restore_reaches_the_requested_time() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -172,7 +172,7 @@ async fn a_restore_goes_to_the_moment_asked_for() {
 }
 
 #[tokio::test]
-async fn a_restore_takes_the_full_snapshot_asked_for_and_nothing_behind_it() {
+async fn restore_uses_only_the_requested_full_snapshot() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let controller = stage.start_controller().await;
@@ -220,7 +220,7 @@ pub(super) async fn wait_for_manual_recovery(stage: &TestEnv) {
 }
 
 #[tokio::test]
-async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
+async fn lost_quorum_is_recovered_from_the_requested_member() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let mut proxied = ProxiedCluster::start("main", 3, 3).await;
@@ -251,7 +251,7 @@ async fn a_lost_quorum_is_recovered_from_the_member_a_person_names() {
 }
 
 #[tokio::test]
-async fn a_recovery_whose_document_is_lost_stops_its_job_before_a_pod_starts() {
+async fn recovery_with_a_lost_document_stops_its_job_before_a_pod_starts() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     lose_single_member(&kubelet);

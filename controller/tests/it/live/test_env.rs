@@ -159,21 +159,21 @@ impl TestEnv {
             ControllerMetrics::new().expect("metrics"),
             CancellationToken::new(),
         );
-        let (readiness, insight) = (Readiness::default(), ReconcileProbe::enabled());
+        let (readiness, probe) = (Readiness::default(), ReconcileProbe::enabled());
         let manager = Manager {
             args,
             config,
             client,
             metrics: metrics.clone(),
             readiness: readiness.clone(),
-            probe: insight.clone(),
+            probe: probe.clone(),
             cancel: cancel.clone(),
         };
         let task = AbortOnDropHandle::new(tokio::spawn(manager.run()));
         RunningController {
             metrics,
             readiness,
-            probe: insight,
+            probe,
             cancel,
             task,
         }

@@ -45,12 +45,12 @@ impl TestCertificates {
         let member = CertificateParams::new([name.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = member.signed_by(&key, &ca).unwrap();
-        let files = TempDir::with_prefix("certificates-").unwrap();
-        let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
+        let dir = TempDir::with_prefix("certificates-").unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         write("ca.crt", &ca.pem());
         write("tls.crt", &certificate.pem());
         write("tls.key", &key.serialize_pem());
-        Self { dir: files }
+        Self { dir }
     }
 
     fn read(&self, name: &str) -> String {
@@ -243,27 +243,27 @@ async fn write_continuously(urls: Vec<String>, stop: Arc<AtomicBool>) -> u32 {
 }
 
 #[tokio::test]
-async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quorum() {
+async fn peer_tls_is_switched_on_and_off_without_losing_quorum() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let certificates = TestCertificates::generate();
     certificates.create_secrets(&stage).await;
-    let behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
-    let encrypted: Vec<String> = (0..3)
+    let proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
+    let tls_urls: Vec<String> = (0..3)
         .map(|_| free_url().replace("http:", "https:"))
         .collect();
     let controller = stage.start_controller().await;
-    let mut whole = behind.spec(3);
-    for (ordinal, url) in encrypted.iter().enumerate() {
+    let mut whole = proxied.spec(3);
+    for (ordinal, url) in tls_urls.iter().enumerate() {
         let urls = &mut whole["etcd"]["additionalAdvertisePeerURLs"][ordinal]["urls"];
         urls.as_array_mut().unwrap().push(json!(url));
     }
     stage.create_etcd("main", whole).await;
     stage.wait_settled("main").await;
     let mut servers = PeerTlsServers {
-        proxied: behind,
-        tls_urls: encrypted,
+        proxied,
+        tls_urls,
         certificates,
         pod_uids: BTreeMap::new(),
         started_stages: Vec::new(),
@@ -295,7 +295,7 @@ async fn members_learn_to_talk_encrypted_and_back_without_a_moment_without_a_quo
 }
 
 #[tokio::test]
-async fn an_authority_that_is_renewed_under_its_name_is_rolled_out() {
+async fn ca_renewed_in_the_same_secret_is_rolled_out() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     TestCertificates::generate().create_secrets(&stage).await;
@@ -462,7 +462,7 @@ impl ClientTlsServers {
 }
 
 #[tokio::test]
-async fn clients_certificates_come_change_their_authority_and_go_while_a_quorum_serves() {
+async fn client_tls_is_added_rotated_and_removed_while_a_quorum_serves() {
     let stage = TestEnv::start().await;
     let kubelet = FakeKubelet::start(&stage);
     let name = format!("*.main-peer.{}.svc", stage.namespace);
@@ -474,13 +474,13 @@ async fn clients_certificates_come_change_their_authority_and_go_while_a_quorum_
         let certificates = &certificates[format!("{prefix}-server").as_str()];
         certificates.create_secrets_as(&stage, prefix).await;
     }
-    let behind = ProxiedCluster::start("main", 3, 3).await;
-    behind.register_pods(&kubelet).await;
+    let proxied = ProxiedCluster::start("main", 3, 3).await;
+    proxied.register_pods(&kubelet).await;
     let controller = stage.start_controller().await;
-    stage.create_etcd("main", behind.spec(3)).await;
+    stage.create_etcd("main", proxied.spec(3)).await;
     stage.wait_settled("main").await;
     let mut servers = ClientTlsServers {
-        proxied: behind,
+        proxied,
         tls_urls: (0..3)
             .map(|_| free_url().replace("http:", "https:"))
             .collect(),

@@ -35,7 +35,7 @@ async fn unlabel_pvcs(stage: &TestEnv) {
 }
 
 #[tokio::test]
-async fn what_the_others_had_is_put_aside_also_when_nobody_watches_their_claims() {
+async fn data_of_unlabeled_pvcs_becomes_the_previous_data_directory() {
     let stage = Arc::new(TestEnv::start().await);
     let kubelet = FakeKubelet::start(&stage);
     let mut proxied = ProxiedCluster::start("main", 3, 3).await;

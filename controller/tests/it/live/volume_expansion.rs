@@ -71,7 +71,7 @@ async fn create_expandable_cluster(stage: &TestEnv) -> (FakeKubelet, RunningCont
 }
 
 #[tokio::test]
-async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing() {
+async fn pvcs_expand_and_the_set_is_recreated_without_restarting_pods() {
     let stage = TestEnv::start().await;
     let (kubelet, controller) = create_expandable_cluster(&stage).await;
     let (pods, set) = (
@@ -97,7 +97,7 @@ async fn claims_grow_and_the_set_is_made_again_around_pods_that_notice_nothing()
 }
 
 #[tokio::test]
-async fn nor_do_pods_notice_when_controllers_are_killed_meanwhile() {
+async fn expansion_keeps_pods_running_while_controllers_are_killed() {
     Box::pin(expand_volumes(KillRate::Low)).await;
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn expand_volumes(kill_rate: KillRate) {
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_grow_is_told_and_nothing_is_lost() {
+async fn storage_class_without_expansion_is_reported_and_changes_nothing() {
     let stage = TestEnv::start().await;
     let class = create_storage_class(&stage, false).await;
     let kubelet = FakeKubelet::start(&stage);

@@ -136,7 +136,7 @@ fn build_chain_info(
     let last = members().map(|o| o.name.last).max()?;
     let earliest = members().map(|o| o.name.created_at()).min()?;
     let latest = members().map(|o| o.name.created_at()).max()?;
-    let reaches = base.map(|b| {
+    let last_reachable = base.map(|b| {
         all.walk(b.name.sort_key(), Goal::Everything, FirstGapPolicy::Stop)
             .reached
     });
@@ -147,7 +147,7 @@ fn build_chain_info(
         times: (earliest, latest),
         gaps: find_gaps(base, deltas),
         bytes: members().fold(0, |sum, o| sum.saturating_add(o.size)),
-        last_reachable: reaches,
+        last_reachable,
     })
 }
 

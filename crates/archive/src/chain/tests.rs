@@ -67,7 +67,7 @@ fn choose_error(objects: &str, target: ChainTarget) -> String {
 const PLAIN: &str = "F100@10 D101-200@20 D201-300@30 D301-400@40";
 
 #[test]
-fn the_latest_state_is_the_newest_base_and_everything_behind_it() {
+fn latest_state_is_the_newest_base_plus_its_deltas() {
     assert_eq!(choose_and_format(PLAIN, ChainTarget::Latest), PLAIN);
     assert_eq!(choose_and_format("F100@10", ChainTarget::Latest), "F100@10");
     let two = "F100@10 D101-200@20 F200@25 D201-300@30";
@@ -82,7 +82,7 @@ fn the_latest_state_is_the_newest_base_and_everything_behind_it() {
 }
 
 #[test]
-fn a_base_that_is_newest_of_all_needs_no_delta() {
+fn newest_base_at_the_last_revision_needs_no_delta() {
     assert_eq!(
         choose_and_format("F100@10 D101-400@20 F400@30", ChainTarget::Latest),
         "F400@30"
@@ -94,7 +94,7 @@ fn a_base_that_is_newest_of_all_needs_no_delta() {
 }
 
 #[test]
-fn overlapping_and_duplicate_deltas_give_a_smallest_cover_of_the_newer_ones() {
+fn overlapping_deltas_give_the_fewest_and_newest_deltas() {
     let wild = "F674@48 F744@51 D675-1107@52 D745-1107@54 D1108-1541@56 D1108-1541@57 \
                 D1542-1705@58 D1542-1977@60 D1706-1977@60 D1978-2412@62 D1978-2412@63";
     assert_eq!(
@@ -109,7 +109,7 @@ fn overlapping_and_duplicate_deltas_give_a_smallest_cover_of_the_newer_ones() {
 }
 
 #[test]
-fn each_delta_brings_what_could_replace_it() {
+fn chain_lists_alternates_of_each_delta() {
     let wild = "F100@10 D101-200@20 D50-250@21 D201-300@30 D201-300@31 D150-320@29";
     let chain = choose(&catalogue(wild), &ChainRequest::new(revision_target(300))).unwrap();
     assert_eq!(format_chain(&chain), "F100@10 D50-250@21 D150-320@29");
@@ -125,7 +125,7 @@ fn each_delta_brings_what_could_replace_it() {
 }
 
 #[test]
-fn a_hole_between_deltas_is_named_and_never_stopped_before() {
+fn gap_between_deltas_is_an_error_and_never_shortens_the_chain() {
     let holed = "F100@10 D101-200@20 D301-400@40";
     assert_eq!(
         choose_error(holed, ChainTarget::Latest),
@@ -160,7 +160,7 @@ fn a_hole_between_deltas_is_named_and_never_stopped_before() {
 }
 
 #[test]
-fn an_older_base_with_a_whole_chain_beats_a_newer_one_with_a_hole() {
+fn older_base_with_complete_chain_beats_newer_base_with_gap() {
     let objects = "F100@10 D101-200@20 F150@25 D201-300@30 F250@35 D260-300@36 D301-310@37";
     assert_eq!(
         choose_and_format("F100@10 D101-300@20 F150@25", ChainTarget::Latest),
@@ -185,7 +185,7 @@ fn an_older_base_with_a_whole_chain_beats_a_newer_one_with_a_hole() {
 }
 
 #[test]
-fn a_hole_right_behind_a_base_is_left_open_until_the_base_was_read() {
+fn gap_after_base_stays_undecided_until_the_base_is_read() {
     let objects = "F100@10 D121-200@20";
     let listed = catalogue(objects);
     for target in [ChainTarget::Latest, revision_target(160)] {
@@ -205,7 +205,7 @@ fn a_hole_right_behind_a_base_is_left_open_until_the_base_was_read() {
 }
 
 #[test]
-fn a_base_newer_than_whole_deltas_skips_them_once_it_was_read() {
+fn deltas_below_the_revision_read_from_the_base_are_skipped() {
     let listed = catalogue("F100@10 D101-200@20 D301-400@40 D401-500@50");
     let request = ChainRequest::new(ChainTarget::Latest);
     let chain = choose_deltas(&listed, &listed.fulls[0], Revision(350), &request).unwrap();
@@ -231,7 +231,7 @@ fn a_base_newer_than_whole_deltas_skips_them_once_it_was_read() {
 }
 
 #[test]
-fn a_revision_inside_the_hole_behind_a_base_may_still_be_in_the_base() {
+fn revision_in_the_gap_after_a_base_may_be_in_the_base() {
     let chain = choose(
         &catalogue("F100@10 D121-200@20"),
         &ChainRequest::new(revision_target(110)),
@@ -242,7 +242,7 @@ fn a_revision_inside_the_hole_behind_a_base_may_still_be_in_the_base() {
 }
 
 #[test]
-fn a_revision_takes_the_newest_base_not_past_it() {
+fn revision_target_takes_the_newest_base_not_past_it() {
     let objects = "F100@10 D101-200@20 F200@25 D201-300@30";
     assert_eq!(
         choose_and_format(objects, revision_target(250)),
@@ -257,7 +257,7 @@ fn a_revision_takes_the_newest_base_not_past_it() {
 }
 
 #[test]
-fn a_revision_nothing_holds_is_refused_with_what_can_be_had() {
+fn missing_revision_is_refused_with_the_restorable_ranges() {
     let objects = "F100@10 D101-200@20 F500@50 D501-600@60";
     for wanted in [99, 601] {
         assert_eq!(
@@ -270,7 +270,7 @@ fn a_revision_nothing_holds_is_refused_with_what_can_be_had() {
 }
 
 #[test]
-fn a_chosen_base_is_kept_to() {
+fn requested_base_is_used() {
     let listed = catalogue("F100@10 D101-200@20 F200@25 D201-300@30 F300@31");
     let mut request = ChainRequest::new(ChainTarget::Latest);
     request.base = Some(snapshot_name("F100@10").parse().unwrap());
@@ -300,7 +300,7 @@ fn a_chosen_base_is_kept_to() {
 }
 
 #[test]
-fn an_object_found_damaged_is_worked_around() {
+fn damaged_object_is_replaced_by_alternates() {
     let listed = catalogue("F100@10 D101-300@20 F200@25 D201-300@30 D101-250@21 D251-300@22");
     let mut request = ChainRequest::new(ChainTarget::Latest);
     assert_eq!(
@@ -338,7 +338,7 @@ fn an_object_found_damaged_is_worked_around() {
 }
 
 #[test]
-fn deltas_alone_and_nothing_at_all_are_told_apart() {
+fn deltas_without_base_and_empty_bucket_give_different_errors() {
     assert_eq!(
         choose_error("D101-200@20 D201-300@30", ChainTarget::Latest),
         "no full snapshot to start from; found 2 deltas up to revision 300"
@@ -347,7 +347,7 @@ fn deltas_alone_and_nothing_at_all_are_told_apart() {
 }
 
 #[test]
-fn a_moment_takes_every_delta_that_may_hold_an_event_before_it() {
+fn time_target_takes_every_delta_that_may_hold_an_earlier_event() {
     assert_eq!(
         choose_and_format(PLAIN, time_target(15)),
         "F100@10 D101-200@20"
@@ -379,7 +379,7 @@ fn a_moment_takes_every_delta_that_may_hold_an_event_before_it() {
 }
 
 #[test]
-fn a_base_of_the_very_second_is_taken_only_when_no_earlier_one_leads_there() {
+fn base_of_the_target_second_is_used_only_without_an_earlier_chain() {
     let half = ChainTarget::Time("1970-01-01T00:00:25.5Z".parse().unwrap());
     for moment in [time_target(25), half] {
         let two = "F100@10 D101-200@20 F200@25 D201-300@30";
@@ -394,7 +394,7 @@ fn a_base_of_the_very_second_is_taken_only_when_no_earlier_one_leads_there() {
 }
 
 #[test]
-fn a_late_writer_does_not_hide_an_event_before_the_moment() {
+fn delta_uploaded_late_does_not_hide_events_before_the_target_time() {
     // The slow writer stored 101 to 150 at 40; another one stored 151 to 200 at 20.
     let objects = "F100@10 D101-150@40 D151-200@20 D201-300@50";
     assert_eq!(
@@ -404,7 +404,7 @@ fn a_late_writer_does_not_hide_an_event_before_the_moment() {
 }
 
 #[test]
-fn a_moment_outside_is_refused_with_the_moments_that_can_be_had() {
+fn time_out_of_range_is_refused_with_the_restorable_times() {
     let objects = "F100@10 D101-200@20 F900@50 D901-950@60";
     for outside in [9, 61] {
         let error = choose_error(objects, time_target(outside));
@@ -431,7 +431,7 @@ fn a_moment_outside_is_refused_with_the_moments_that_can_be_had() {
 }
 
 #[test]
-fn a_moment_after_the_last_delta_is_not_guessed_at() {
+fn time_after_the_last_delta_is_refused() {
     let compacted = "F100@10 D101-200@20 D201-300@30 F200@50";
     assert!(
         choose_error(compacted, time_target(40))
@@ -449,7 +449,7 @@ fn a_moment_after_the_last_delta_is_not_guessed_at() {
 }
 
 #[test]
-fn a_final_snapshot_is_an_ordinary_base() {
+fn final_snapshot_is_an_ordinary_base() {
     let listed = Catalogue::from_listing(
         "",
         vec![ListedObject {
@@ -463,7 +463,7 @@ fn a_final_snapshot_is_an_ordinary_base() {
 }
 
 #[test]
-fn a_listing_shows_each_base_with_its_deltas_gaps_and_sizes() {
+fn listing_shows_each_base_with_its_deltas_gaps_and_sizes() {
     let found = list_chains(&catalogue(
         "D51-60@5 F100@10 D101-200@20 D301-400@40 F400@41 D390-450@42 D451-500@43 F700@70",
     ));
@@ -504,7 +504,7 @@ fn a_listing_shows_each_base_with_its_deltas_gaps_and_sizes() {
 }
 
 #[test]
-fn what_can_be_restored_is_the_union_of_all_chains() {
+fn restorable_revisions_are_the_union_of_all_chains() {
     let found = restorable_revisions(&catalogue(
         "F100@10 D101-200@20 F201@21 D301-400@40 F500@50",
     ));

@@ -170,7 +170,7 @@ impl<W: Write> GzipWriter<W> {
             CompressionEffort::Fast => 1,
             CompressionEffort::Balanced => 6,
         };
-        let lanes = WorkerPool::start(options.threads, || {
+        let workers = WorkerPool::start(options.threads, || {
             let mut compressor = member::new_compressor(level);
             move |mut piece: DeflateJob| {
                 member::deflate_member(&mut compressor, &piece.content, &mut piece.member);
@@ -179,7 +179,7 @@ impl<W: Write> GzipWriter<W> {
         })?;
         Ok(Self {
             sink,
-            workers: lanes,
+            workers,
             current: DeflateJob::default(),
             spare: Vec::new(),
         })

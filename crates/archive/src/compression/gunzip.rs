@@ -156,7 +156,7 @@ struct MemberReader<R: Read> {
 
 impl<R: Read> MemberReader<R> {
     fn new(source: R, threads: NonZeroUsize) -> io::Result<Self> {
-        let lanes = WorkerPool::start(threads, || {
+        let workers = WorkerPool::start(threads, || {
             let mut decompressor = Decompressor::new();
             move |mut piece: InflateJob| {
                 piece.result =
@@ -165,7 +165,7 @@ impl<R: Read> MemberReader<R> {
             }
         })?;
         Ok(Self {
-            workers: lanes,
+            workers,
             remaining: RemainingInput::Source(source),
             current: None,
             position: 0,

@@ -44,7 +44,7 @@ fn decompress(compression: &Compression, packed: &[u8], count: usize) -> std::io
 }
 
 #[test]
-fn what_is_packed_comes_back_at_every_awkward_length_and_thread_count() {
+fn content_round_trips_at_every_edge_length_and_thread_count() {
     for compression in &ALL {
         for length in [
             0,
@@ -70,14 +70,14 @@ fn what_is_packed_comes_back_at_every_awkward_length_and_thread_count() {
 }
 
 #[test]
-fn threads_do_not_change_the_bytes_written() {
+fn thread_count_does_not_change_the_compressed_bytes() {
     let content = sample(3 * CONTENT_LEN + 5);
     let one = compress(&Compression::Gzip, &content, 1);
     assert!(one == compress(&Compression::Gzip, &content, 4));
 }
 
 #[test]
-fn gzip_of_ours_is_read_by_an_ordinary_reader() {
+fn standard_gzip_reader_reads_our_gzip() {
     let content = sample(3 * CONTENT_LEN + 5);
     let object = compress(&Compression::Gzip, &content, 2);
     let mut back = Vec::new();
@@ -104,7 +104,7 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn a_row_of_members_cut_inside_any_of_them_is_an_error() {
+fn gzip_stream_cut_inside_a_member_is_an_error() {
     let object = compress(&Compression::Gzip, &sample(3 * CONTENT_LEN), 2);
     for cut in [
         1,
@@ -126,7 +126,7 @@ fn a_row_of_members_cut_inside_any_of_them_is_an_error() {
 }
 
 #[test]
-fn a_row_of_members_cut_between_two_of_them_is_an_error() {
+fn gzip_stream_cut_between_members_is_an_error() {
     let object = compress(&Compression::Gzip, &sample(3 * CONTENT_LEN), 1);
     let mut end = 0;
     let mut cuts = Vec::new();
@@ -167,7 +167,7 @@ fn trailing_bytes_are_an_error_for_every_codec() {
 }
 
 #[test]
-fn a_flipped_bit_never_passes_a_codec_with_a_checksum() {
+fn flipped_bit_never_changes_content_of_a_codec_with_checksum() {
     let content = sample(2000);
     for compression in [Compression::Gzip, Compression::Zlib, Compression::Zstd] {
         let object = compress(&compression, &content, 1);
@@ -184,7 +184,7 @@ fn a_flipped_bit_never_passes_a_codec_with_a_checksum() {
 }
 
 #[test]
-fn members_of_ours_and_of_others_may_follow_each_other() {
+fn gzip_members_of_other_writers_may_follow_ours() {
     let (first, second, third) = (sample(CONTENT_LEN + 9), sample(500), sample(70_000));
     let mut object = compress(&Compression::Gzip, &first, 2);
     let mut other = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -196,7 +196,7 @@ fn members_of_ours_and_of_others_may_follow_each_other() {
 }
 
 #[test]
-fn a_member_that_lies_about_its_size_is_refused_and_costs_no_memory() {
+fn gzip_member_with_wrong_size_is_refused_without_allocation() {
     let object = compress(&Compression::Gzip, &sample(5000), 1);
     let size = u32::from_le_bytes(object[16..20].try_into().unwrap());
     let end = compress(&Compression::Gzip, &[], 1).len();
@@ -231,7 +231,7 @@ fn a_member_that_lies_about_its_size_is_refused_and_costs_no_memory() {
 }
 
 #[test]
-fn a_reader_that_failed_keeps_failing() {
+fn failed_reader_keeps_failing() {
     let mut object = compress(&Compression::Gzip, &sample(3 * CONTENT_LEN), 1);
     let middle = object.len() / 2;
     object[middle] ^= 0x55;
@@ -244,7 +244,7 @@ fn a_reader_that_failed_keeps_failing() {
 }
 
 #[test]
-fn damage_is_told_with_codec_and_offset() {
+fn corruption_error_names_codec_and_offset() {
     let mut object = compress(&Compression::Gzip, &sample(2 * CONTENT_LEN), 1);
     let length = object.len() - compress(&Compression::Gzip, &[], 1).len();
     object[length - 100] ^= 0xff;
@@ -260,7 +260,7 @@ fn damage_is_told_with_codec_and_offset() {
 }
 
 #[test]
-fn a_failing_source_is_passed_on_as_it_is() {
+fn read_error_of_the_source_is_returned_unchanged() {
     struct FailingReader;
     impl Read for FailingReader {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -284,7 +284,7 @@ fn a_failing_source_is_passed_on_as_it_is() {
 }
 
 #[test]
-fn a_reader_dropped_early_returns() {
+fn reader_can_be_dropped_early() {
     let object = compress(&Compression::Gzip, &sample(12 * CONTENT_LEN), 2);
     for taken in [0, 1, CONTENT_LEN, 3 * CONTENT_LEN] {
         let mut reader =
@@ -294,7 +294,7 @@ fn a_reader_dropped_early_returns() {
 }
 
 #[test]
-fn an_unknown_compression_fails_when_opened_with_its_suffix() {
+fn opening_an_unknown_compression_fails_and_names_its_suffix() {
     let unknown = Compression::from_suffix("bz2");
     let Err(error) = open_decoder(&unknown, Cursor::new(Vec::new()), threads(1)) else {
         panic!()

@@ -52,11 +52,11 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
                 done: VecDeque::new(),
             });
         }
-        let lanes = (0..threads.get())
+        let workers = (0..threads.get())
             .map(|_| PoolWorker::start(make()))
             .collect::<io::Result<_>>()?;
         Ok(Self::Threads {
-            workers: lanes,
+            workers,
             submitted: 0,
             received: 0,
         })
@@ -67,10 +67,10 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         match self {
             Self::Inline { done, .. } => done.len(),
             Self::Threads {
-                submitted: given,
-                received: taken,
+                submitted,
+                received,
                 ..
-            } => given.wrapping_sub(*taken),
+            } => submitted.wrapping_sub(*received),
         }
     }
 
@@ -78,7 +78,7 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
     pub(super) fn has_room(&self) -> bool {
         match self {
             Self::Inline { done, .. } => done.is_empty(),
-            Self::Threads { workers: lanes, .. } => self.in_flight() < lanes.len() * QUEUE_DEPTH,
+            Self::Threads { workers, .. } => self.in_flight() < workers.len() * QUEUE_DEPTH,
         }
     }
 
@@ -87,14 +87,14 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         match self {
             Self::Inline { work, done } => done.push_back(work(job)),
             Self::Threads {
-                workers: lanes,
-                submitted: given,
-                ..
+                workers, submitted, ..
             } => {
-                let lane = lanes.get(*given % lanes.len()).ok_or(WorkerPanicked)?;
+                let lane = workers
+                    .get(*submitted % workers.len())
+                    .ok_or(WorkerPanicked)?;
                 let jobs = lane.jobs.as_ref().ok_or(WorkerPanicked)?;
                 jobs.send(job).map_err(|_| WorkerPanicked)?;
-                *given = given.wrapping_add(1);
+                *submitted = submitted.wrapping_add(1);
             }
         }
         Ok(())
@@ -108,14 +108,14 @@ impl<J: Send + 'static, D: Send + 'static> WorkerPool<J, D> {
         match self {
             Self::Inline { done, .. } => Ok(done.pop_front()),
             Self::Threads {
-                workers: lanes,
-                received: taken,
-                ..
+                workers, received, ..
             } => {
-                let lane = lanes.get(*taken % lanes.len()).ok_or(WorkerPanicked)?;
+                let lane = workers
+                    .get(*received % workers.len())
+                    .ok_or(WorkerPanicked)?;
                 let done = lane.done.as_ref().ok_or(WorkerPanicked)?;
                 let result = done.recv().map_err(|_| WorkerPanicked)?;
-                *taken = taken.wrapping_add(1);
+                *received = received.wrapping_add(1);
                 Ok(Some(result))
             }
         }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_the_order_of_the_jobs_whatever_the_threads() {
+    fn results_arrive_in_job_order_for_any_thread_count() {
         for count in [1, 2, 3, 7] {
             let mut lanes = WorkerPool::start(threads(count), || |n: u64| n * n).unwrap();
             let mut squares = Vec::new();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_with_work_in_flight_neither_hangs_nor_leaks_a_thread() {
+    fn drop_with_jobs_in_flight_neither_hangs_nor_leaks_a_thread() {
         let alive = std::sync::Arc::new(());
         for _ in 0..50 {
             let guard = alive.clone();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_panics_is_an_error_not_a_hang() {
+    fn worker_panic_is_an_error_not_a_hang() {
         let mut lanes =
             WorkerPool::start(threads(2), || |n: u64| assert!(n < 3, "on purpose")).unwrap();
         for n in 0..4 {

@@ -64,7 +64,7 @@ fn element(kv: &str) -> String {
 }
 
 #[test]
-fn what_is_written_is_the_peers_text_to_the_letter() {
+fn written_delta_is_byte_identical_to_upstream() {
     let lease = LeaseId(1_516_765_167_142_982_503);
     let leased = Event {
         lease,
@@ -87,7 +87,7 @@ fn what_is_written_is_the_peers_text_to_the_letter() {
 }
 
 #[test]
-fn events_come_back_as_they_were_written() {
+fn events_round_trip() {
     let binary: Vec<u8> = (0..=255).collect();
     let large = vec![7_u8; 1_300_000];
     let ttl = Event {
@@ -109,7 +109,7 @@ fn events_come_back_as_they_were_written() {
 }
 
 #[test]
-fn a_stream_that_comes_byte_by_byte_is_read_the_same() {
+fn stream_delivered_byte_by_byte_reads_the_same() {
     struct OneByteReader<'a>(&'a [u8]);
     impl io::Read for OneByteReader<'_> {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
@@ -127,7 +127,7 @@ fn a_stream_that_comes_byte_by_byte_is_read_the_same() {
 }
 
 #[test]
-fn elements_across_every_chunk_border_are_whole() {
+fn events_across_chunk_boundaries_are_complete() {
     let value = vec![b'x'; 700];
     let keys: Vec<String> = (0..3000).map(|n| format!("key-{n}")).collect();
     let events: Vec<Event<'_>> = keys
@@ -141,7 +141,7 @@ fn elements_across_every_chunk_border_are_whole() {
 }
 
 #[test]
-fn any_form_json_allows_is_read() {
+fn any_valid_json_formatting_is_read() {
     let text = " [ {\"time\":\"2026-11-16T02:14:06\\u002e05Z\" , \"etcdEvent\":\n{\"extra\":[{\"a\":\"}\\\"]\"}],\
         \"kv\" :{\"value\":\"\\/\\/8=\",\"version\":2,\"mod_revision\":9007199254740993,\"lease\":null,\
         \"create_revision\":3,\"key\":\"YQ==\"},\"prev_kv\":null}} ,\
@@ -161,7 +161,7 @@ fn any_form_json_allows_is_read() {
 }
 
 #[test]
-fn a_wrong_hash_is_an_error_at_the_end_not_a_success() {
+fn wrong_hash_is_an_error_at_the_end() {
     let mut delta = write_delta(&[put(b"a", b"1", 2)]);
     let length = delta.len();
     delta[length - 1] ^= 1;
@@ -195,7 +195,7 @@ fn every_truncation_and_every_flipped_bit_of_a_delta_is_an_error() {
 }
 
 #[test]
-fn damaged_structure_is_told_with_byte_and_event() {
+fn structure_error_names_byte_and_event() {
     let one = element("\"key\":\"YQ==\",\"create_revision\":2,\"mod_revision\":2,\"version\":1");
     let at = 1 + one.len();
     assert_eq!(
@@ -295,7 +295,7 @@ fn events_etcd_never_sends_are_refused() {
 }
 
 #[test]
-fn numbers_are_exact_or_refused() {
+fn integers_are_exact_or_refused() {
     let kv = |n: &str| {
         element(&format!(
             "\"key\":\"YQ==\",\"create_revision\":1,\"mod_revision\":{n},\"version\":1"
@@ -321,7 +321,7 @@ fn numbers_are_exact_or_refused() {
 }
 
 #[test]
-fn the_writer_refuses_what_the_reader_would() {
+fn writer_refuses_events_the_reader_refuses() {
     let mut writer = DeltaWriter::new(Vec::new());
     assert!(writer.write_event(&put(b"", b"", 2)).is_err());
     assert!(
@@ -354,7 +354,7 @@ fn the_writer_refuses_what_the_reader_would() {
 }
 
 #[test]
-fn a_stream_that_fails_is_passed_on_with_its_offset() {
+fn stream_read_error_carries_its_offset() {
     struct FailingReader;
     impl io::Read for FailingReader {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -371,7 +371,7 @@ fn a_stream_that_fails_is_passed_on_with_its_offset() {
 }
 
 #[test]
-fn times_are_read_with_nanoseconds_and_offset() {
+fn times_are_parsed_with_nanoseconds_and_offset() {
     assert_eq!(parse_time(TIME).unwrap().subsec_nanosecond(), 50_388_376);
     let east = parse_time("2026-11-16T04:14:06.050388376+02:00").unwrap();
     assert_eq!(east, parse_time(TIME).unwrap());
@@ -382,7 +382,7 @@ fn times_are_read_with_nanoseconds_and_offset() {
 }
 
 #[test]
-fn the_extent_of_an_element_minds_strings_and_depth() {
+fn element_extent_respects_strings_and_nesting_depth() {
     assert_eq!(
         general::find_extent(b"{\"a\":\"}\\\"}\"}x"),
         Extent::Complete(12)
@@ -455,12 +455,12 @@ mod parser_agreement {
 
     proptest! {
         #[test]
-        fn every_written_event_reads_alike((text, is_fast) in any_event_text()) {
+        fn fast_and_general_parser_agree_on_written_events((text, is_fast) in any_event_text()) {
             prop_assert_eq!(check_agreement(&text)?, is_fast);
         }
 
         #[test]
-        fn every_damaged_event_reads_alike(
+        fn fast_and_general_parser_agree_on_damaged_events(
             (mut text, _) in any_event_text(),
             hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {

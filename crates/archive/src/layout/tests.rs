@@ -13,7 +13,7 @@ fn snapshot_layout(prefix: &str, key: &str) -> Option<LayoutVersion> {
 }
 
 #[test]
-fn a_written_key_is_classified_as_what_was_written() {
+fn generated_key_is_classified_as_its_snapshot() {
     let name: SnapshotName = FULL.parse().unwrap();
     for prefix in [
         "",
@@ -38,7 +38,7 @@ fn a_written_key_is_classified_as_what_was_written() {
 }
 
 #[test]
-fn prefixes_that_begin_alike_never_mix() {
+fn prefixes_with_a_common_start_never_mix() {
     let events = format!("a/etcd-events/v2/{FULL}");
     assert_eq!(
         classify_key("a/etcd", &events),
@@ -59,7 +59,7 @@ fn prefixes_that_begin_alike_never_mix() {
 }
 
 #[test]
-fn a_prefix_containing_v1_is_only_a_prefix() {
+fn v1_in_a_prefix_does_not_select_the_v1_layout() {
     let key = format!("team-v1/etcd/v2/{FULL}");
     assert_eq!(
         snapshot_layout("team-v1/etcd", &key),
@@ -70,7 +70,7 @@ fn a_prefix_containing_v1_is_only_a_prefix() {
 }
 
 #[test]
-fn the_old_layout_needs_its_backup_folder() {
+fn v1_layout_requires_its_backup_folder() {
     let inside = |folder: &str| classify_key("p", &format!("p/v1/{folder}{FULL}"));
     assert!(matches!(
         inside("Backup-12/"),
@@ -89,7 +89,7 @@ fn the_old_layout_needs_its_backup_folder() {
 }
 
 #[test]
-fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
+fn upload_part_is_a_chunk_in_both_layouts() {
     for (key, expected) in [
         (format!("p/v2/{FULL}/0000000007"), LayoutVersion::V2),
         (
@@ -125,7 +125,7 @@ fn a_part_of_an_upload_is_a_chunk_in_both_layouts() {
 }
 
 #[test]
-fn a_foreign_object_says_why() {
+fn foreign_object_carries_the_reason() {
     let KeyKind::Foreign(reason) = classify_key("p", "p/v2/readme.txt") else {
         panic!()
     };

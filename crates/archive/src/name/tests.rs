@@ -5,7 +5,7 @@ fn parse_name(name: &str) -> SnapshotName {
 }
 
 #[test]
-fn the_names_of_the_peer_come_back_letter_by_letter() {
+fn upstream_names_round_trip_exactly() {
     for name in [
         "Full-00000000-00000695-1794795243.gz",
         "Incr-00000696-00001113-1794795247.gz",
@@ -22,7 +22,7 @@ fn the_names_of_the_peer_come_back_letter_by_letter() {
 }
 
 #[test]
-fn every_field_of_a_name_lands_in_its_place() {
+fn every_field_of_a_name_is_parsed() {
     let name = parse_name("Full-00000000-00009002-1565021494.gz.final");
     let expected = SnapshotName {
         is_final: true,
@@ -43,14 +43,14 @@ fn every_field_of_a_name_lands_in_its_place() {
 }
 
 #[test]
-fn an_unknown_compression_is_still_a_snapshot() {
+fn name_with_unknown_compression_is_still_a_snapshot() {
     let name = parse_name("Incr-00000001-00000002-3.bz2.final");
     assert_eq!(name.compression, Compression::Unknown("bz2".to_owned()));
     assert!(name.is_final);
 }
 
 #[test]
-fn what_is_not_a_name_says_which_part_is_wrong() {
+fn invalid_name_error_names_the_wrong_field() {
     let refused = |name: &str| name.parse::<SnapshotName>().unwrap_err();
     assert!(matches!(
         refused("Full-1-2"),
@@ -111,7 +111,7 @@ fn what_is_not_a_name_says_which_part_is_wrong() {
 }
 
 #[test]
-fn a_time_outside_the_calendar_is_pinned_not_a_panic() {
+fn creation_time_out_of_range_is_clamped() {
     let mut name = parse_name("Full-0-2-3");
     name.created = i64::MAX;
     assert_eq!(name.created_at(), Timestamp::MAX);

@@ -80,7 +80,7 @@ fn deletion_reason(plan: &RetentionPlan, object: &str) -> DeletionReason {
 }
 
 #[test]
-fn moments_fall_into_the_hours_days_and_weeks_of_utc() {
+fn times_fall_into_utc_hours_days_and_weeks() {
     let table = [
         ("2026-11-16T10:59:59Z", TimeBucket::CurrentHour), // clock skew: in the future
         ("2026-11-17T09:00:00Z", TimeBucket::CurrentHour),
@@ -113,7 +113,7 @@ fn moments_fall_into_the_hours_days_and_weeks_of_utc() {
 }
 
 #[test]
-fn the_last_of_each_hour_day_and_week_stays_and_all_of_this_hour() {
+fn last_full_of_each_hour_day_week_and_all_of_this_hour_are_kept() {
     let table = [
         ("F10@2026-10-11T23:00:00Z", Err(DeletionReason::Expired)),
         (
@@ -172,7 +172,7 @@ fn the_last_of_each_hour_day_and_week_stays_and_all_of_this_hour() {
 }
 
 #[test]
-fn the_newest_full_stays_however_old_it_is() {
+fn newest_full_is_kept_at_any_age() {
     let objects = ["F10@2020-01-01T00:00:00Z", "F20@2020-01-02T00:00:00Z"];
     let gone = deleted_keys(&objects, &exponential(), &names_only_guard());
     assert_eq!(gone, keys(&objects[..1]));
@@ -180,7 +180,7 @@ fn the_newest_full_stays_however_old_it_is() {
 }
 
 #[test]
-fn a_limit_keeps_the_newest_and_at_least_one() {
+fn limit_keeps_the_newest_fulls_and_at_least_one() {
     let objects = [
         "F10@2026-11-16T01:00:00Z",
         "F20@2026-11-16T02:00:00Z",
@@ -212,7 +212,7 @@ const TWO_CHAINS: [&str; 6] = [
 ];
 
 #[test]
-fn deltas_of_every_chain_but_the_newest_go_newest_first_and_before_their_base() {
+fn deltas_of_older_chains_are_deleted_newest_first_before_their_base() {
     let gone = deleted_keys(&TWO_CHAINS, &limit(1), &names_only_guard());
     assert_eq!(gone, keys(&[TWO_CHAINS[2], TWO_CHAINS[1], TWO_CHAINS[0]]));
     let deltas_only = deleted_keys(&TWO_CHAINS, &exponential(), &names_only_guard());
@@ -220,7 +220,7 @@ fn deltas_of_every_chain_but_the_newest_go_newest_first_and_before_their_base() 
 }
 
 #[test]
-fn wanted_deltas_keep_their_base_and_the_deltas_that_lead_to_them() {
+fn deltas_within_retention_keep_their_base_and_earlier_deltas() {
     let rules = RetentionRules {
         delta_retention: SignedDuration::from_mins(135), // since 08:15
         ..limit(1)
@@ -250,7 +250,7 @@ fn wanted_deltas_keep_their_base_and_the_deltas_that_lead_to_them() {
 }
 
 #[test]
-fn a_delta_before_every_full_is_a_delta_without_base() {
+fn delta_before_every_full_is_deleted_for_lack_of_a_base() {
     let objects = [
         "D1-5@2026-11-16T07:00:00Z",
         "D6-9@2026-11-16T07:10:00Z",
@@ -273,13 +273,13 @@ fn a_delta_before_every_full_is_a_delta_without_base() {
 }
 
 #[test]
-fn without_any_full_nothing_goes() {
+fn nothing_is_deleted_without_a_full() {
     let objects = ["D1-5@2020-01-01T00:00:00Z", "D6-9@2020-01-01T00:10:00Z"];
     assert!(deleted_keys(&objects, &limit(1), &names_only_guard()).is_empty());
 }
 
 #[test]
-fn what_lies_behind_a_hole_stays_with_the_newest_full() {
+fn deltas_after_a_gap_are_kept_with_the_newest_full() {
     let objects = [
         "F10@2026-11-16T07:00:00Z",
         "D11-30@2026-11-16T07:10:00Z",
@@ -291,7 +291,7 @@ fn what_lies_behind_a_hole_stays_with_the_newest_full() {
 }
 
 #[test]
-fn what_is_newer_than_the_proven_chain_stays_with_it() {
+fn verified_chain_and_newer_objects_are_kept() {
     let objects = [
         "F10@2026-11-16T06:00:00Z",
         "F20@2026-11-16T07:00:00Z",
@@ -321,7 +321,7 @@ fn what_is_newer_than_the_proven_chain_stays_with_it() {
 }
 
 #[test]
-fn pins_hold_by_key_and_by_name_and_pinned_deltas_hold_their_way() {
+fn pins_match_by_key_or_name_and_pinned_delta_keeps_its_base() {
     let objects = &TWO_CHAINS;
     let name = key(objects[1]).rsplit_once('/').unwrap().1.to_owned();
     let guard = DeletionGuard {
@@ -347,7 +347,7 @@ fn pins_hold_by_key_and_by_name_and_pinned_deltas_hold_their_way() {
 }
 
 #[test]
-fn a_lock_holds_until_it_ends_and_holds_what_leads_to_the_object() {
+fn object_lock_keeps_the_object_and_its_chain_until_it_expires() {
     let lock = |object: &str, until: &str| DeletionGuard {
         locked: [(key(object), time(until))].into(),
         ..names_only_guard()
@@ -368,7 +368,7 @@ fn a_lock_holds_until_it_ends_and_holds_what_leads_to_the_object() {
 }
 
 #[test]
-fn a_damaged_full_stands_for_no_sound_one() {
+fn damaged_full_does_not_displace_an_intact_one() {
     let objects = [
         "F10@2026-11-16T08:10:00Z",
         "F20@2026-11-16T08:50:00Z",
@@ -417,7 +417,7 @@ fn chunk_decisions(
 }
 
 #[test]
-fn parts_go_when_their_object_is_complete_or_nobody_has_written_for_a_day() {
+fn parts_are_deleted_when_upload_is_complete_or_idle_for_a_day() {
     let fresh = "2026-11-16T10:29:00Z";
     let old = "2026-11-15T10:29:59Z";
     let guard = names_only_guard();
@@ -444,7 +444,7 @@ fn parts_go_when_their_object_is_complete_or_nobody_has_written_for_a_day() {
 }
 
 #[test]
-fn parts_that_are_the_data_stay() {
+fn parts_that_hold_the_data_are_kept() {
     let old = "2026-01-01T00:00:00Z";
     let swift = DeletionGuard {
         parts: UploadParts::Data,
@@ -464,7 +464,7 @@ fn parts_that_are_the_data_stay() {
 }
 
 #[test]
-fn pinned_and_locked_parts_stay() {
+fn pinned_and_locked_parts_are_kept() {
     let old = "2026-01-01T00:00:00Z";
     let parts = catalogue_with_parts(None, &[old, old, old]);
     let guard = DeletionGuard {

@@ -80,9 +80,9 @@ pub(super) fn apply_policy<'a>(
     candidates
         .map(|full| {
             let decision = match policy {
-                RetentionPolicy::LimitBased { limit: most } => {
+                RetentionPolicy::LimitBased { limit } => {
                     count = count.saturating_add(1);
-                    if count <= most.max(1) {
+                    if count <= limit.max(1) {
                         Ok(KeepReason::WithinLimit)
                     } else {
                         Err(DeletionReason::OverLimit)

@@ -214,17 +214,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn the_latest_state_is_chosen_as_the_model_says(world in model_buckets()) {
+    fn chain_for_the_latest_state_matches_the_model(world in model_buckets()) {
         check_choice(&world, ChainTarget::Latest, world.newest_revision())?;
     }
 
     #[test]
-    fn any_revision_is_chosen_as_the_model_says(world in model_buckets(), wanted in 0..MAX_REVISION + 10) {
+    fn chain_for_any_revision_matches_the_model(world in model_buckets(), wanted in 0..MAX_REVISION + 10) {
         check_choice(&world, ChainTarget::Revision(Revision(wanted)), wanted)?;
     }
 
     #[test]
-    fn exactly_the_restorable_revisions_are_promised(world in model_buckets()) {
+    fn restorable_revisions_match_the_model(world in model_buckets()) {
         let ranges = restorable_revisions(&world.catalogue()).0;
         for revision in 0..MAX_REVISION + 10 {
             let promised = ranges.iter().any(|&(a, b)| a.0 <= revision && revision <= b.0);
@@ -236,7 +236,7 @@ proptest! {
 
     /// A time is covered when the chain holds everything stored before it and its last object was stored at or after it.
     #[test]
-    fn a_moment_is_chosen_with_all_that_lies_before_it(world in model_buckets(), moment in 0..45_i64) {
+    fn chain_for_a_time_holds_everything_stored_before_it(world in model_buckets(), moment in 0..45_i64) {
         let target = ChainTarget::Time(Timestamp::from_second(moment).unwrap());
         let objects = world.bases.iter().copied().chain(world.deltas.iter().map(|d| (d.1, d.2)));
         let needed = objects.filter(|o| o.1 < moment).map(|o| o.0).max().unwrap_or_default();

@@ -101,7 +101,7 @@ struct PutEvent {
 }
 
 #[test]
-fn every_object_of_a_bucket_is_recognised() {
+fn every_object_of_an_upstream_bucket_is_recognised() {
     for folder in FOLDERS {
         let bucket = UpstreamBucket::open(folder);
         let Catalogue {
@@ -125,7 +125,7 @@ fn every_object_of_a_bucket_is_recognised() {
 }
 
 #[test]
-fn every_full_snapshot_is_a_database_with_its_hash() {
+fn every_full_snapshot_is_a_database_followed_by_its_hash() {
     for folder in FOLDERS {
         let bucket = UpstreamBucket::open(folder);
         for full in &bucket.catalogue.fulls {
@@ -138,7 +138,7 @@ fn every_full_snapshot_is_a_database_with_its_hash() {
 }
 
 #[test]
-fn every_delta_holds_its_named_range_and_its_hash() {
+fn every_delta_holds_the_range_in_its_name_and_a_valid_hash() {
     for folder in FOLDERS {
         let bucket = UpstreamBucket::open(folder);
         for delta in &bucket.catalogue.deltas {
@@ -156,7 +156,7 @@ fn every_delta_holds_its_named_range_and_its_hash() {
 }
 
 #[test]
-fn a_delta_written_again_is_the_same_to_the_byte() {
+fn rewritten_delta_is_byte_identical() {
     for folder in FOLDERS {
         let bucket = UpstreamBucket::open(folder);
         for delta in &bucket.catalogue.deltas {
@@ -172,7 +172,7 @@ fn a_delta_written_again_is_the_same_to_the_byte() {
 }
 
 #[test]
-fn the_chosen_chain_has_every_revision_up_to_the_expected_one() {
+fn chosen_chain_has_every_revision_up_to_the_expected_one() {
     for folder in FOLDERS {
         let bucket = UpstreamBucket::open(folder);
         let chain = choose(&bucket.catalogue, &ChainRequest::new(ChainTarget::Latest)).unwrap();
@@ -232,7 +232,7 @@ fn overlapping_writers_leave_a_chain_of_the_fewest_deltas() {
 }
 
 #[test]
-fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
+fn keys_changed_by_deltas_match_the_live_etcd() {
     for folder in FOLDERS {
         let bucket = UpstreamBucket::open(folder);
         let chain = choose(&bucket.catalogue, &ChainRequest::new(ChainTarget::Latest)).unwrap();
@@ -277,7 +277,7 @@ fn keys_changed_by_deltas_are_what_the_live_etcd_had() {
 }
 
 #[test]
-fn real_objects_survive_every_compression_of_ours() {
+fn real_objects_round_trip_through_every_compression() {
     let bucket = UpstreamBucket::open("none-3.4.23");
     let options = EncoderOptions {
         threads: NonZeroUsize::new(2).unwrap(),
@@ -321,7 +321,7 @@ fn read_verified(compression: &Compression, stored: Vec<u8>) -> Option<Vec<Strin
 }
 
 #[test]
-fn a_cut_or_altered_object_of_the_peer_gives_no_other_events() {
+fn damaged_upstream_object_never_yields_different_events() {
     for folder in FOLDERS {
         let bucket = UpstreamBucket::open(folder);
         let delta = bucket

@@ -152,7 +152,7 @@ fn compress(compression: &Compression, content: &[u8], threads: usize) -> Vec<u8
 
 proptest! {
     #[test]
-    fn a_name_reads_back_as_it_was_written(name in names()) {
+    fn snapshot_name_round_trips(name in names()) {
         let text = name.to_string();
         prop_assert_eq!(text.parse::<SnapshotName>().unwrap(), name.clone());
         let key = object_key("some/prefix", &name);
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_name_parser_panic(text in "\\PC{0,60}", key in "[Finulcr0-9./-]{0,60}") {
+    fn name_parser_never_panics(text in "\\PC{0,60}", key in "[Finulcr0-9./-]{0,60}") {
         let _ = text.parse::<SnapshotName>();
         if let Ok(name) = key.parse::<SnapshotName>() {
             let again: SnapshotName = name.to_string().parse().unwrap();
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn a_delta_survives_writing_packing_unpacking_and_reading(
+    fn compressed_delta_round_trips(
         events in events(),
         compression in compressions(),
         threads in 1..4_usize,
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn an_altered_delta_never_reads_to_its_end(
+    fn altered_delta_never_reads_to_its_end(
         events in events(),
         position in any::<prop::sample::Index>(),
         change in 1..=255_u8,
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_delta_never_reads_to_its_end(
+    fn truncated_delta_never_reads_to_its_end(
         events in events(),
         position in any::<prop::sample::Index>(),
     ) {
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_never_a_delta(
+    fn random_bytes_never_read_as_a_delta(
         bytes in prop::collection::vec(any::<u8>(), 0..2000),
         text in "[\\[\\]{}\",:a-z0-9\\\\ ]{0,300}",
     ) {
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packed_object_cut_anywhere_never_reads_to_its_end(
+    fn truncated_compressed_object_never_reads_to_its_end(
         events in events(),
         compression in compressions(),
         position in any::<prop::sample::Index>(),
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_makes_no_decoder_panic_or_grow(
+    fn random_bytes_never_make_a_decoder_panic_or_grow(
         compression in compressions(),
         bytes in prop::collection::vec(any::<u8>(), 0..500),
         position in any::<prop::sample::Index>(),

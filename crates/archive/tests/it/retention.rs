@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn the_newest_state_restores_from_the_same_objects_after_any_part_of_a_plan(
+    fn latest_chain_is_unchanged_after_any_part_of_a_retention_plan(
         world in retention_cases(),
         stop in any::<prop::sample::Index>(),
     ) {
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn the_proven_chain_and_everything_newer_stays(world in retention_cases()) {
+    fn verified_chain_and_newer_objects_are_kept(world in retention_cases()) {
         let ChainProof::VerifiedBase { key } = &world.guard.proof else { return Ok(()) };
         let before = world.catalogue();
         let Some(base) = before.fulls.iter().find(|full| full.key == *key) else {
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn pinned_and_locked_objects_stay(world in retention_cases()) {
+    fn pinned_and_locked_objects_are_kept(world in retention_cases()) {
         for deletion in world.plan().deletions {
             let key = &deletion.object.key;
             prop_assert!(!world.guard.pinned.contains(key), "{key}");
@@ -189,14 +189,14 @@ proptest! {
     }
 
     #[test]
-    fn planning_again_deletes_nothing_more(world in retention_cases()) {
+    fn second_retention_plan_deletes_nothing(world in retention_cases()) {
         let first = world.plan();
         let after = world.after_deletions(&first, first.deletions.len());
         prop_assert_eq!(after.plan().deletions, vec![]);
     }
 
     #[test]
-    fn every_object_has_one_fate(world in retention_cases()) {
+    fn every_object_is_either_kept_or_deleted(world in retention_cases()) {
         let plan = world.plan();
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let gone = plan.deletions.iter().map(|d| d.object.key.as_str());
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn a_delta_never_loses_its_base_or_the_deltas_before_it(
+    fn kept_delta_keeps_its_base_and_earlier_deltas(
         world in retention_cases(),
         stop in any::<prop::sample::Index>(),
     ) {

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::support::{BucketModel, LoggedDisk, build_file, read_bucket, rows};
 
 #[test]
-fn the_smallest_useful_file_is_byte_identical_to_the_reference() {
+fn smallest_useful_file_is_byte_identical_to_the_reference() {
     let key: BucketModel = [(
         hex::decode("00000000000000025f0000000000000000").unwrap(),
         hex::decode("0a01611002180220012a0131").unwrap(),
@@ -33,7 +33,7 @@ fn the_smallest_useful_file_is_byte_identical_to_the_reference() {
 }
 
 #[test]
-fn a_large_bucket_gets_a_tree_and_reads_back() {
+fn large_bucket_gets_a_tree_and_reads_back() {
     let model = rows(2, &vec![40; 60_000]);
     let bytes = build_file(4096, &[("key", &model)]);
     assert_eq!(read_bucket(&bytes, "key").unwrap(), model);
@@ -56,7 +56,7 @@ fn items_out_of_order_are_refused() {
 }
 
 #[test]
-fn an_empty_key_is_refused() {
+fn empty_key_is_refused() {
     let disk = LoggedDisk::default();
     let mut update = Update::create(&disk, 4096).unwrap();
     assert!(matches!(
@@ -98,7 +98,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn what_is_built_reads_back(page_size in page_size(), lengths in lengths(900)) {
+    fn built_file_reads_back(page_size in page_size(), lengths in lengths(900)) {
         let model = rows(2, &lengths);
         let bytes = build_file(page_size, &[("alarm", &BucketModel::new()), ("key", &model)]);
         prop_assert_eq!(read_bucket(&bytes, "key").unwrap(), model);
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn appends_and_cuts_agree_with_the_model(
+    fn appends_and_truncations_match_the_model(
         page_size in page_size(),
         steps in prop::collection::vec((lengths(300), prop::option::of(0.0f64..1.0)), 1..8),
     ) {
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn leaves_written_ahead_are_grafted(
+    fn leaves_written_ahead_are_attached(
         page_size in page_size(),
         base in lengths(400),
         ahead in lengths(400),

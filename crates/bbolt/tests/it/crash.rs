@@ -48,7 +48,7 @@ fn commit_rows(disk: &LoggedDisk, new: &BucketModel) {
 }
 
 #[test]
-fn a_crash_at_any_write_leaves_the_old_or_the_new_state() {
+fn crash_at_any_write_leaves_the_old_or_the_new_state() {
     let base = rows(2, &vec![300; 700]);
     let disk = LoggedDisk::from_bytes(build_file(4096, &[("key", &base)]));
     let mut old = base;

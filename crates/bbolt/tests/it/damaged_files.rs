@@ -32,7 +32,7 @@ fn find_page(bytes: &[u8], flags: u8) -> usize {
 }
 
 #[test]
-fn one_damaged_meta_is_survived_and_two_are_not() {
+fn file_with_one_damaged_meta_opens_and_with_two_fails() {
     let mut bytes = sample_file();
     bytes[30] ^= 1;
     assert!(check_file(&bytes).is_ok());
@@ -41,14 +41,14 @@ fn one_damaged_meta_is_survived_and_two_are_not() {
 }
 
 #[test]
-fn a_file_shorter_than_its_mark_is_truncated() {
+fn file_shorter_than_its_high_water_mark_is_truncated() {
     let bytes = sample_file();
     let cut = &bytes[..bytes.len() - 1];
     assert!(matches!(check_file(cut), Err(BboltError::Truncated { .. })));
 }
 
 #[test]
-fn an_empty_file_has_no_meta() {
+fn empty_file_has_no_meta() {
     let fault = MetaFault::Absent;
     assert!(matches!(
         check_file(&[]),
@@ -57,7 +57,7 @@ fn an_empty_file_has_no_meta() {
 }
 
 #[test]
-fn a_branch_with_one_child_is_rejected() {
+fn branch_with_one_child_is_rejected() {
     let mut bytes = sample_file();
     let branch = find_page(&bytes, 0x01);
     bytes[branch + 10..branch + 12].copy_from_slice(&1u16.to_le_bytes());
@@ -68,7 +68,7 @@ fn a_branch_with_one_child_is_rejected() {
 }
 
 #[test]
-fn a_shortened_separator_is_rejected() {
+fn shortened_separator_is_rejected() {
     let mut bytes = sample_file();
     let branch = find_page(&bytes, 0x01);
     let second_key_len = branch + 16 + 16 + 4;
@@ -80,7 +80,7 @@ fn a_shortened_separator_is_rejected() {
 }
 
 #[test]
-fn a_page_referenced_twice_is_rejected() {
+fn page_referenced_twice_is_rejected() {
     let mut bytes = sample_file();
     let branch = find_page(&bytes, 0x01);
     let (first, second) = (branch + 16 + 8, branch + 32 + 8);
@@ -93,7 +93,7 @@ fn a_page_referenced_twice_is_rejected() {
 }
 
 #[test]
-fn a_branch_that_points_to_itself_ends_the_walk() {
+fn branch_that_points_to_itself_ends_the_walk() {
     let mut bytes = sample_file();
     let branch = find_page(&bytes, 0x01);
     let id = (branch / PAGE) as u64;
@@ -121,7 +121,7 @@ fn a_branch_that_points_to_itself_ends_the_walk() {
 }
 
 #[test]
-fn a_page_that_lies_about_itself_is_named() {
+fn page_with_wrong_header_is_reported() {
     let mut bytes = sample_file();
     let leaf = find_page(&bytes, 0x02);
     bytes[leaf] ^= 0x40;
@@ -138,7 +138,7 @@ fn a_page_that_lies_about_itself_is_named() {
 }
 
 #[test]
-fn swapped_keys_are_out_of_order() {
+fn swapped_keys_are_reported_as_out_of_order() {
     let mut bytes = sample_file();
     let leaf = find_page(&bytes, 0x02);
     let (a, b) = (leaf + 16 + 16 + 4, leaf + 16 + 32 + 4);
@@ -155,7 +155,7 @@ fn swapped_keys_are_out_of_order() {
 }
 
 #[test]
-fn an_element_that_reaches_outside_is_named() {
+fn element_out_of_bounds_is_reported() {
     let mut bytes = sample_file();
     let leaf = find_page(&bytes, 0x02);
     bytes[leaf + 16 + 12..leaf + 16 + 16].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -166,7 +166,7 @@ fn an_element_that_reaches_outside_is_named() {
 }
 
 #[test]
-fn a_huge_overflow_is_refused_before_anything_is_allocated() {
+fn huge_overflow_is_refused_before_allocation() {
     let mut bytes = sample_file();
     let leaf = find_page(&bytes, 0x02);
     bytes[leaf + 12..leaf + 16].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -185,7 +185,7 @@ fn truncation_at_every_page_is_an_error() {
 }
 
 #[test]
-fn every_flipped_bit_of_structure_is_an_error_or_changes_content_only() {
+fn flipped_structure_bit_is_an_error_or_changes_content_only() {
     let bytes = sample_file();
     let intact = read_bucket(&bytes, "key").unwrap();
     for page in 2..bytes.len() / PAGE {
@@ -207,7 +207,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn garbage_behind_a_valid_meta_never_panics(
+    fn random_bytes_after_a_valid_meta_never_panic(
         garbage in prop::collection::vec(any::<u8>(), 0..8192),
         at in 2usize..20,
     ) {
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_no_meta(garbage in prop::collection::vec(any::<u8>(), 0..256)) {
+    fn random_bytes_never_decode_as_a_meta(garbage in prop::collection::vec(any::<u8>(), 0..256)) {
         prop_assert!(Meta::decode(&garbage).is_err());
     }
 }

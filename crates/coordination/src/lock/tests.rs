@@ -39,7 +39,7 @@ fn acquire_at(found: Option<&Lock>, now: Timestamp) -> Lock {
 }
 
 #[test]
-fn the_first_epoch_is_the_time_in_milliseconds() {
+fn first_epoch_is_the_time_in_milliseconds() {
     assert_eq!(
         acquire_after(None, Duration::ZERO),
         lock_held_by("b", NOON_EPOCH)
@@ -47,7 +47,7 @@ fn the_first_epoch_is_the_time_in_milliseconds() {
 }
 
 #[test]
-fn an_epoch_grows_even_if_the_clock_went_back() {
+fn epoch_grows_even_when_the_clock_moves_back() {
     let past = Timestamp::constant(-1_000, 0);
     for now in [NOON, past, Timestamp::MIN, Timestamp::MAX] {
         let mut lock = acquire_at(None, now);
@@ -63,14 +63,14 @@ fn an_epoch_grows_even_if_the_clock_went_back() {
 }
 
 #[test]
-fn a_document_made_anew_goes_on_above_the_one_before() {
+fn recreated_document_continues_above_the_previous_epoch() {
     let lock = acquire_at(None, NOON);
     let later = acquire_at(None, NOON + SignedDuration::from_millis(1));
     assert!(later.epoch > lock.epoch);
 }
 
 #[test]
-fn a_holder_goes_above_an_epoch_found_elsewhere_and_no_further() {
+fn holder_raises_its_epoch_to_one_above_the_given_epoch() {
     let lock = lock_held_by("a", 7);
     let raise = |above| raise_epoch(Some(&lock), &token_of(&lock), Epoch(above), NOON).unwrap();
     for above in [7, 8, NOON_EPOCH, EPOCH_LIMIT - 1] {
@@ -86,7 +86,7 @@ fn a_holder_goes_above_an_epoch_found_elsewhere_and_no_further() {
 }
 
 #[test]
-fn who_does_not_hold_the_lock_does_not_raise_it() {
+fn only_the_holder_raises_the_epoch() {
     let lock = lock_held_by("a", 7);
     let free = release(Some(&lock), &token_of(&lock), NOON).unwrap();
     let lost = Err(LockLoss::Released { epoch: Epoch(7) });
@@ -101,7 +101,7 @@ fn who_does_not_hold_the_lock_does_not_raise_it() {
 }
 
 #[test]
-fn a_lock_seen_alive_is_waited_for() {
+fn acquire_waits_for_a_live_lock() {
     let lock = lock_held_by("a", 7);
     let decision = decide_acquire(Some(&lock), TTL / 3, &lock_request("b"), NOON);
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_lock_seen_alive_is_waited_for() {
 }
 
 #[test]
-fn an_expired_lock_is_taken_with_the_next_epoch() {
+fn expired_lock_is_acquired_with_a_higher_epoch() {
     assert_eq!(
         acquire_after(Some(&lock_held_by("a", 7)), TTL),
         lock_held_by("b", NOON_EPOCH)
@@ -127,7 +127,7 @@ fn an_expired_lock_is_taken_with_the_next_epoch() {
 }
 
 #[test]
-fn a_released_lock_is_taken_with_the_next_epoch() {
+fn released_lock_is_acquired_with_the_next_epoch() {
     let lock = lock_held_by("a", NOON_EPOCH);
     let free = release(Some(&lock), &token_of(&lock), NOON).unwrap();
     assert_eq!(
@@ -137,7 +137,7 @@ fn a_released_lock_is_taken_with_the_next_epoch() {
 }
 
 #[test]
-fn a_holder_waits_for_its_own_lock_of_an_earlier_run() {
+fn holder_waits_for_its_own_lock_of_an_earlier_run() {
     let lock = lock_held_by("b", 7);
     assert!(matches!(
         decide_acquire(Some(&lock), Duration::ZERO, &lock_request("b"), NOON),
@@ -146,7 +146,7 @@ fn a_holder_waits_for_its_own_lock_of_an_earlier_run() {
 }
 
 #[test]
-fn wrong_clocks_do_not_matter() {
+fn clock_skew_does_not_affect_expiry() {
     let century = SignedDuration::from_hours(24 * 365 * 100);
     for skew in [century, -century] {
         let lock = Lock {
@@ -163,7 +163,7 @@ fn wrong_clocks_do_not_matter() {
 }
 
 #[test]
-fn no_lock_lasts_for_ever_whatever_it_says() {
+fn lock_expires_after_the_maximum_ttl() {
     let lock = Lock {
         ttl: Duration::from_hours(1_000_000),
         ..lock_held_by("a", NOON_EPOCH)
@@ -175,14 +175,14 @@ fn no_lock_lasts_for_ever_whatever_it_says() {
 }
 
 #[test]
-fn a_renewal_differs_even_when_the_clock_stands_still() {
+fn renewal_changes_the_lock_even_when_the_clock_stands_still() {
     let lock = lock_held_by("a", 7);
     let next = renew(Some(&lock), &token_of(&lock), NOON).unwrap();
     assert_ne!(next.renewed, lock.renewed);
 }
 
 #[test]
-fn a_stale_claim_neither_renews_nor_releases() {
+fn stale_token_neither_renews_nor_releases() {
     let stale = token_of(&lock_held_by("a", 6));
     let taken = LockLoss::Taken {
         holder: "a".to_owned(),
@@ -195,7 +195,7 @@ fn a_stale_claim_neither_renews_nor_releases() {
 }
 
 #[test]
-fn a_released_lock_cannot_be_renewed() {
+fn released_lock_cannot_be_renewed() {
     let lock = lock_held_by("a", 7);
     let free = release(Some(&lock), &token_of(&lock), NOON).unwrap();
     let lost = Err(LockLoss::Released { epoch: Epoch(7) });
@@ -203,7 +203,7 @@ fn a_released_lock_cannot_be_renewed() {
 }
 
 #[test]
-fn the_form_in_the_document_is_stable() {
+fn lock_json_format_is_stable() {
     let text = r#"{"holder":"a","purpose":"restore","epoch":7,"acquired":"2027-01-15T08:00:00Z","renewed":"2027-01-15T08:00:00Z","ttl":"30s"}"#;
     assert_eq!(serde_json::to_string(&lock_held_by("a", 7)).unwrap(), text);
     assert_eq!(
@@ -213,7 +213,7 @@ fn the_form_in_the_document_is_stable() {
 }
 
 #[test]
-fn what_later_versions_add_survives_renewal_and_change_of_hands() {
+fn fields_of_later_versions_survive_renewal_and_takeover() {
     let text = r#"{"holder":"a","purpose":"upgrade","epoch":7,"acquired":"2027-01-15T08:00:00Z",
         "renewed":"2027-01-15T08:00:00Z","ttl":"1m","ticket":{"id":4}}"#;
     let lock: Lock = serde_json::from_str(text).unwrap();
@@ -227,7 +227,7 @@ fn what_later_versions_add_survives_renewal_and_change_of_hands() {
 }
 
 #[test]
-fn a_document_with_an_absurd_epoch_or_span_is_refused() {
+fn lock_with_invalid_epoch_or_ttl_is_refused() {
     let text = serde_json::to_string(&lock_held_by("a", 7)).unwrap();
     let absurd = [
         text.replace(":7,", ":18446744073709551615,"),

@@ -16,7 +16,7 @@ fn test_pin(first: i64, last: Option<i64>) -> Pin {
 }
 
 #[test]
-fn a_range_covers_its_base_and_the_deltas_behind_it() {
+fn revision_range_covers_its_base_and_deltas() {
     let pin = test_pin(100, Some(300));
     for covered in [
         "Full-00000000-00000100-1800000000.gz",
@@ -38,18 +38,18 @@ fn a_range_covers_its_base_and_the_deltas_behind_it() {
 }
 
 #[test]
-fn an_open_range_covers_what_is_still_to_come() {
+fn open_range_covers_future_deltas() {
     assert!(test_pin(100, None).covers("v2/Incr-99999999-100000000-1800000000"));
 }
 
 #[test]
-fn a_key_is_covered_as_a_whole_only() {
+fn key_is_covered_only_on_exact_match() {
     assert!(test_pin(1, Some(1)).covers("etcd/v2/notes"));
     assert!(!test_pin(1, Some(1)).covers("other/v2/notes"));
 }
 
 #[test]
-fn the_form_in_the_document_is_stable() {
+fn pin_json_format_is_stable() {
     let text = concat!(
         r#"{"holder":"job-1","purpose":"compact","keys":["etcd/v2/notes"],"revisions":{"first":100,"last":300},"#,
         r#""since":"2027-01-15T08:00:00Z","renewed":"2027-01-15T08:00:00Z","ttl":"1m"}"#

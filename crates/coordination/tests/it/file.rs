@@ -17,7 +17,7 @@ fn document_in_file() -> (TempDir, impl Fn() -> Arc<dyn Backing>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_party_at_a_time() {
+async fn lock_has_one_holder_at_a_time() {
     let (_home, backings) = document_in_file();
     let rules = ContestConfig {
         ttl: Duration::from_millis(400),
@@ -35,43 +35,43 @@ async fn pins_are_never_lost() {
 }
 
 #[tokio::test]
-async fn the_pin_of_a_dead_reader_expires() {
+async fn pin_of_crashed_reader_expires() {
     let (_home, backings) = document_in_file();
     conformance::pin_of_crashed_reader_expires(backings).await;
 }
 
 #[tokio::test]
-async fn a_pin_belongs_to_its_holder() {
+async fn pin_belongs_to_its_holder() {
     let (_home, backings) = document_in_file();
     conformance::pin_belongs_to_its_holder(backings).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_never_overwritten() {
+async fn unreadable_entry_is_not_overwritten() {
     let (_home, backings) = document_in_file();
     conformance::unreadable_entry_is_not_overwritten(backings).await;
 }
 
 #[tokio::test]
-async fn a_claim_outlives_its_process() {
+async fn restarted_holder_resumes_its_lock() {
     let (_home, backings) = document_in_file();
     conformance::restarted_holder_resumes_its_lock(backings).await;
 }
 
 #[tokio::test]
-async fn an_epoch_is_raised_by_its_holder() {
+async fn holder_raises_its_epoch() {
     let (_home, backings) = document_in_file();
     conformance::holder_raises_its_epoch(backings).await;
 }
 
 #[tokio::test]
-async fn work_lasts_as_long_as_the_lock() {
+async fn work_stops_when_lock_is_lost() {
     let (_home, backings) = document_in_file();
     conformance::work_stops_when_lock_is_lost(backings).await;
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_document_is_left_alone() {
+async fn invalid_document_is_not_overwritten() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("coordination.json");
     fs::write(&path, "not JSON").unwrap();
@@ -91,7 +91,7 @@ async fn a_file_that_is_no_document_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_named() {
+async fn missing_directory_is_named_in_the_error() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("absent/coordination.json");
     let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));

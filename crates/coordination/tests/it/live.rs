@@ -25,7 +25,7 @@ async fn document_in_config_map(server: &ApiServer) -> impl Fn() -> Arc<dyn Back
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_party_at_a_time() {
+async fn lock_has_one_holder_at_a_time() {
     let server = ApiServer::shared().await;
     let backings = document_in_config_map(&server).await;
     let rules = ContestConfig {
@@ -41,7 +41,7 @@ mod soak {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn one_party_at_a_time_for_a_minute() {
+    async fn lock_has_one_holder_at_a_time_for_a_minute() {
         let server = ApiServer::start().await;
         let backings = document_in_config_map(&server).await;
         let rules = ContestConfig {
@@ -55,7 +55,7 @@ mod soak {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_promises_of_every_backing_hold() {
+async fn config_map_backing_passes_the_conformance_checks() {
     let server = ApiServer::shared().await;
     conformance::pins_are_never_lost(document_in_config_map(&server).await).await;
     // Run concurrently: each mostly waits, on its own document.
@@ -74,7 +74,7 @@ fn config_maps(client: Client, namespace: &str) -> Api<ConfigMap> {
 }
 
 #[tokio::test]
-async fn labels_come_with_the_map_and_survive_every_write() {
+async fn config_map_labels_are_set_and_survive_every_write() {
     let server = ApiServer::shared().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let labels = BTreeMap::from([(
@@ -106,7 +106,7 @@ async fn labels_come_with_the_map_and_survive_every_write() {
 }
 
 #[tokio::test]
-async fn a_map_that_is_deleted_ends_the_tenure() {
+async fn deleting_the_config_map_ends_the_lock() {
     let server = ApiServer::shared().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let backing = ConfigMapBacking::new(client.clone(), &namespace, NAME);
@@ -126,7 +126,7 @@ async fn a_map_that_is_deleted_ends_the_tenure() {
 }
 
 #[tokio::test]
-async fn a_holder_without_an_api_server_stops_before_earliest_takeover() {
+async fn holder_without_api_server_stops_before_earliest_takeover() {
     let mut server = ApiServer::start().await;
     let backings = document_in_config_map(&server).await;
     let ttl = Duration::from_secs(20);
@@ -155,7 +155,7 @@ async fn a_holder_without_an_api_server_stops_before_earliest_takeover() {
 }
 
 #[tokio::test]
-async fn a_party_without_rights_is_told_what_it_may_not() {
+async fn missing_permission_is_named_in_the_error() {
     let server = ApiServer::shared().await;
     let (client, namespace) = (
         server.client_as("nobody").await,

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 #[tokio::test]
-async fn a_lock_for_ever_is_held_for_an_hour_and_stops_nobody() {
+async fn lock_with_excessive_ttl_is_valid_for_at_most_an_hour() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("coordination.json");
     let coordinator = Coordinator::new(Arc::new(FileBacking::new(&path)));

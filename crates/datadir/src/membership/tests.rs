@@ -17,7 +17,7 @@ fn member_ids(membership: &ClusterMembership) -> Vec<String> {
 }
 
 #[test]
-fn identities_are_those_of_etcd() {
+fn member_and_cluster_ids_equal_those_of_etcd() {
     let vectors: [(&str, &str, &[&str], &str); 5] = [
         (
             "default=http://localhost:2380",
@@ -58,7 +58,7 @@ fn identities_are_those_of_etcd() {
 }
 
 #[test]
-fn several_urls_are_sorted_and_the_name_takes_no_part() {
+fn member_id_depends_on_sorted_urls_and_not_on_the_name() {
     for listed in [
         "m=https://b:2380,m=https://a:2380",
         "m=https://a:2380,m=https://b:2380",
@@ -73,7 +73,7 @@ fn several_urls_are_sorted_and_the_name_takes_no_part() {
 }
 
 #[test]
-fn another_token_gives_other_identities() {
+fn different_token_gives_different_ids() {
     let listed = "default=http://localhost:2380";
     assert_ne!(
         member_ids(&build_membership(listed, "one")),
@@ -82,7 +82,7 @@ fn another_token_gives_other_identities() {
 }
 
 #[test]
-fn a_list_that_is_wrong_says_where() {
+fn invalid_initial_cluster_error_names_the_entry() {
     let fault = |text: &str| text.parse::<InitialCluster>().unwrap_err();
     assert_eq!(fault(",,"), MembershipError::Empty);
     assert!(matches!(
@@ -112,7 +112,7 @@ fn a_list_that_is_wrong_says_where() {
 }
 
 #[test]
-fn a_url_listed_twice_is_refused() {
+fn duplicate_url_is_refused() {
     for text in ["a=http://x:1,b=http://x:1", "a=http://x:1,a=http://x:1"] {
         let error = text.parse::<InitialCluster>().unwrap_err();
         assert!(
@@ -153,7 +153,7 @@ fn advertised_urls_are_compared_as_sets() {
 }
 
 #[test]
-fn a_member_is_written_as_go_writes_it() {
+fn member_json_equals_that_of_etcd() {
     let membership = build_membership("n1=http://127.0.0.1:23791", "tkn");
     assert_eq!(
         membership.members_bucket_rows(),
@@ -175,7 +175,7 @@ fn a_member_is_written_as_go_writes_it() {
 }
 
 #[test]
-fn the_conf_state_lists_the_voters_in_order() {
+fn conf_state_lists_voters_in_order() {
     let membership = build_membership("a=http://127.0.0.1:23891,b=http://127.0.0.1:23893", "tk2");
     assert_eq!(
         membership.conf_state_json(),
@@ -189,7 +189,7 @@ fn the_conf_state_lists_the_voters_in_order() {
 
 proptest! {
     #[test]
-    fn the_order_of_the_list_does_not_matter(ports in vec(1..=u16::MAX, 1..9), by in 0..9_usize) {
+    fn order_of_initial_cluster_does_not_matter(ports in vec(1..=u16::MAX, 1..9), by in 0..9_usize) {
         let mut ports = ports;
         ports.sort_unstable();
         ports.dedup();
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_list_or_an_error(text in ".{0,60}|[a-c=,:/htps1-9 ]{0,40}") {
+    fn any_text_parses_or_is_an_error(text in ".{0,60}|[a-c=,:/htps1-9 ]{0,40}") {
         if let Ok(listed) = text.parse::<InitialCluster>() {
             let membership = ClusterMembership::new(&listed, "t").unwrap();
             for member in listed.members() {

@@ -106,11 +106,11 @@ impl StagingDir {
                 Err(source) => return Err(SwapError::create(dir, source)),
             }
             match StagingMarker::create(&dir) {
-                Ok(Some(mark)) => {
+                Ok(Some(marker)) => {
                     return Ok(Self {
                         target: place,
                         dir,
-                        marker: mark,
+                        marker,
                         owns_dir: true,
                     });
                 }
@@ -179,7 +179,7 @@ impl StagingDir {
             })?;
         // The marker must be durable before the swap, or recovery would discard the new directory.
         self.target.sync_parent()?;
-        let kept = match state {
+        let previous_dir = match state {
             TargetState::Missing => self.move_into_place(watch).map(|()| None)?,
             TargetState::Directory => self.replace_target(&before, exchange, watch)?,
         };
@@ -188,7 +188,7 @@ impl StagingDir {
         watch(SwapStep::Done);
         Ok(CommittedSwap {
             target: self.target.path.clone(),
-            previous_dir: kept,
+            previous_dir,
         })
     }
 

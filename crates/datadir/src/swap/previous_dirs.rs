@@ -44,15 +44,14 @@ pub fn list_previous_data_dirs(target: &Path) -> io::Result<Vec<PreviousDataDir>
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
-        let since = name
+        let replaced_at = name
             .to_str()
             .and_then(|name| parse_replaced_at(name, &prefix));
-        if let Some(since) = since.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        if let Some(replaced_at) =
+            replaced_at.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        {
             let path = entry.path();
-            found.push(PreviousDataDir {
-                path,
-                replaced_at: since,
-            });
+            found.push(PreviousDataDir { path, replaced_at });
         }
     }
     found.sort_by(|one, other| (one.replaced_at, &one.path).cmp(&(other.replaced_at, &other.path)));
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_directories_with_a_name_of_ours_are_found_oldest_first() {
+    fn previous_data_directories_are_listed_oldest_first() {
         let root = tempfile::tempdir().unwrap();
         let names = [
             "data",
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_there_holds_nothing() {
+    fn missing_parent_has_no_previous_data_directories() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(
             list_previous_data_dirs(&root.path().join("no/data")).unwrap(),

@@ -60,16 +60,16 @@ struct RecoveryRun<'a> {
 }
 
 impl<'a> RecoveryRun<'a> {
-    fn start(place: &'a SwapTarget) -> Result<Self, SwapError> {
+    fn start(target: &'a SwapTarget) -> Result<Self, SwapError> {
         let mut run = Self {
-            target: place,
-            target_exists: fs::symlink_metadata(&place.path).is_ok(),
+            target,
+            target_exists: fs::symlink_metadata(&target.path).is_ok(),
             target_marker: None,
             candidates: Vec::new(),
             recovery: SwapRecovery::default(),
         };
-        if run.target_exists && place.path.is_dir() {
-            run.target_marker = lock_marker(&place.path)?;
+        if run.target_exists && target.path.is_dir() {
+            run.target_marker = lock_marker(&target.path)?;
         }
         Ok(run)
     }

@@ -92,7 +92,7 @@ fn run_swap(target: &Path, system: FileSystem, what: &str) -> Result<CommittedSw
 }
 
 #[test]
-fn the_new_directory_takes_the_place_of_the_old_which_is_kept() {
+fn new_directory_replaces_the_old_and_the_old_is_kept() {
     for system in [FileSystem::SupportsExchange, FileSystem::RenameOnly] {
         let world = SwapFixture::with_old_data();
         let committed = run_swap(&world.target(), system, NEW_DATA).unwrap();
@@ -111,7 +111,7 @@ fn the_new_directory_takes_the_place_of_the_old_which_is_kept() {
 }
 
 #[test]
-fn a_second_swap_in_the_same_second_keeps_both() {
+fn second_swap_in_the_same_second_keeps_both_previous_directories() {
     let world = SwapFixture::with_old_data();
     run_swap(&world.target(), FileSystem::SupportsExchange, "first").unwrap();
     run_swap(&world.target(), FileSystem::SupportsExchange, "second").unwrap();
@@ -128,7 +128,7 @@ fn a_second_swap_in_the_same_second_keeps_both() {
 }
 
 #[test]
-fn a_target_that_is_missing_or_empty_leaves_nothing_behind() {
+fn missing_or_empty_target_leaves_no_previous_directory() {
     for system in [FileSystem::SupportsExchange, FileSystem::RenameOnly] {
         for exists in [false, true] {
             let world = SwapFixture::empty();
@@ -145,7 +145,7 @@ fn a_target_that_is_missing_or_empty_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_link_is_followed_and_kept() {
+fn symlink_is_followed_and_kept() {
     let world = SwapFixture::with_old_data();
     let link = world.root.path().join("link");
     symlink(world.target(), &link).unwrap();
@@ -156,7 +156,7 @@ fn a_link_is_followed_and_kept() {
 }
 
 #[test]
-fn dropping_what_was_built_leaves_the_target_as_it_was() {
+fn dropped_staging_directory_leaves_the_target_unchanged() {
     let world = SwapFixture::with_old_data();
     let staging = StagingDir::create(&world.target()).unwrap();
     write_data(staging.path(), "half");
@@ -172,7 +172,7 @@ fn dropping_what_was_built_leaves_the_target_as_it_was() {
 }
 
 #[test]
-fn a_database_in_use_is_not_replaced() {
+fn database_in_use_is_not_replaced() {
     let world = SwapFixture::with_old_data();
     let staging = StagingDir::create(&world.target()).unwrap();
     write_data(staging.path(), NEW_DATA);
@@ -188,7 +188,7 @@ fn a_database_in_use_is_not_replaced() {
 }
 
 #[test]
-fn two_runs_do_not_build_for_one_target() {
+fn second_staging_for_the_same_target_is_refused() {
     let world = SwapFixture::with_old_data();
     let first = StagingDir::create(&world.target()).unwrap();
     for error in [
@@ -203,7 +203,7 @@ fn two_runs_do_not_build_for_one_target() {
 }
 
 #[test]
-fn what_cannot_be_replaced_is_refused_by_name() {
+fn target_that_cannot_be_replaced_is_refused_with_its_reason() {
     let world = SwapFixture::empty();
     fs::write(world.target(), b"a file").unwrap();
     let error = StagingDir::create(&world.target()).unwrap_err();
@@ -216,7 +216,7 @@ fn what_cannot_be_replaced_is_refused_by_name() {
 }
 
 #[test]
-fn a_directory_of_someone_else_is_left_alone() {
+fn foreign_staging_directory_is_not_removed() {
     let world = SwapFixture::with_old_data();
     let foreign = world.root.path().join("data.restoring-theirs");
     write_data(&foreign, "theirs");
@@ -230,7 +230,7 @@ fn a_directory_of_someone_else_is_left_alone() {
 }
 
 #[test]
-fn nothing_to_recover_is_not_an_error() {
+fn recovery_without_leftovers_succeeds() {
     let world = SwapFixture::empty();
     assert_eq!(
         recover_swap(&world.target()).unwrap(),
@@ -243,7 +243,7 @@ fn nothing_to_recover_is_not_an_error() {
 }
 
 #[test]
-fn a_mark_cut_short_does_not_make_a_directory_complete() {
+fn truncated_marker_does_not_make_a_directory_complete() {
     let world = SwapFixture::empty();
     for content in [
         "",
@@ -262,7 +262,7 @@ fn a_mark_cut_short_does_not_make_a_directory_complete() {
 }
 
 #[test]
-fn several_candidates_are_for_a_person_to_choose_from() {
+fn several_complete_staging_directories_are_ambiguous() {
     let world = SwapFixture::empty();
     for number in [1, 2] {
         let staging = world.root.path().join(format!("data.restoring-{number}"));
@@ -275,7 +275,7 @@ fn several_candidates_are_for_a_person_to_choose_from() {
 }
 
 #[test]
-fn a_mark_cannot_name_a_place_elsewhere() {
+fn marker_cannot_name_a_path_outside_the_parent() {
     let world = SwapFixture::empty();
     write_data(&world.target(), NEW_DATA);
     let old = world.root.path().join("data.restoring-1");
@@ -403,7 +403,7 @@ fn assert_recovers(world: &SwapFixture, context: &str) {
 }
 
 #[test]
-fn a_run_killed_before_any_step_leaves_the_old_or_the_new_directory() {
+fn swap_killed_at_any_step_leaves_the_old_or_the_new_directory() {
     for (system, steps) in [
         (FileSystem::SupportsExchange, 6),
         (FileSystem::RenameOnly, 7),
@@ -431,7 +431,7 @@ fn a_run_killed_before_any_step_leaves_the_old_or_the_new_directory() {
 }
 
 #[test]
-fn a_recovery_that_is_killed_is_recovered_from() {
+fn killed_recovery_is_recovered() {
     for (system, swap_step) in [
         (FileSystem::SupportsExchange, 3),
         (FileSystem::SupportsExchange, 2),
@@ -464,14 +464,14 @@ struct Mount {
 
 impl Mount {
     fn mount_tmpfs(path: &Path, options: &str) -> Option<Self> {
-        Self::mount(path, &["-t", "tmpfs", "-o", options, "tmpfs"])
+        Self::run(path, &["-t", "tmpfs", "-o", options, "tmpfs"])
     }
 
     fn mount_bind(path: &Path) -> Option<Self> {
-        Self::mount(path, &["--bind", path.to_str().unwrap()])
+        Self::run(path, &["--bind", path.to_str().unwrap()])
     }
 
-    fn mount(path: &Path, arguments: &[&str]) -> Option<Self> {
+    fn run(path: &Path, arguments: &[&str]) -> Option<Self> {
         fs::create_dir_all(path).unwrap();
         let done = Command::new("mount").args(arguments).arg(path).output();
         if done.is_ok_and(|output| output.status.success()) {
@@ -491,7 +491,7 @@ impl Drop for Mount {
 }
 
 #[test]
-fn a_full_disk_loses_nothing() {
+fn full_disk_loses_no_data() {
     let world = SwapFixture::empty();
     let Some(_disk) = Mount::mount_tmpfs(world.root.path(), "size=256k") else {
         return;
@@ -520,7 +520,7 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
-fn a_mount_point_is_refused() {
+fn mount_point_is_refused() {
     for mount in [
         |path: &Path| Mount::mount_tmpfs(path, "size=256k"),
         Mount::mount_bind,
@@ -536,7 +536,7 @@ fn a_mount_point_is_refused() {
 }
 
 #[test]
-fn a_parent_that_is_read_only_is_named() {
+fn read_only_parent_is_named_in_the_error() {
     let world = SwapFixture::empty();
     let disk = world.root.path().join("disk");
     let Some(_disk) = Mount::mount_tmpfs(&disk, "size=256k") else {
@@ -561,7 +561,7 @@ fn a_parent_that_is_read_only_is_named() {
 }
 
 #[test]
-fn a_directory_that_is_set_aside_is_kept_whole_and_its_place_is_free() {
+fn previous_data_directory_is_complete_and_its_old_path_is_free() {
     let world = SwapFixture::with_old_data();
     let kept = rename_to_previous(&world.target(), fixed_time())
         .unwrap()

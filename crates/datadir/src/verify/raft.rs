@@ -84,11 +84,11 @@ pub(super) fn inspect_raft_files(
     check_log_start(layout, &log, snapshot.as_ref(), findings);
     let followed = scan_unapplied_entries(&part, &summary, snapshot.as_ref(), depth, applied)
         .map_err(|error| classification::classify_log_error(&layout.wal, error));
-    let behind = findings.record_damage(followed)?.unwrap_or_default();
+    let unapplied = findings.record_damage(followed)?.unwrap_or_default();
     Ok(Some(RaftState {
         summary,
         snapshot,
-        unapplied: behind,
+        unapplied,
     }))
 }
 

@@ -36,7 +36,7 @@ impl SmallBuckets {
             .iter()
             .map(|item| decode_member(path, item))
             .collect::<Result<_, _>>()?;
-        let removed = bucket(schema::MEMBERS_REMOVED)?
+        let removed_members = bucket(schema::MEMBERS_REMOVED)?
             .iter()
             .map(|(key, _)| decode_member_id(path, "members_removed", key))
             .collect::<Result<_, _>>()?;
@@ -50,7 +50,7 @@ impl SmallBuckets {
             .map(|text| String::from_utf8_lossy(text).into_owned());
         Ok(Self {
             members,
-            removed_members: removed,
+            removed_members,
             alarms,
             auth_enabled,
             cluster_version,

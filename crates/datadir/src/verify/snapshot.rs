@@ -27,14 +27,14 @@ pub(super) struct WalView<'a> {
 
 impl<'a> WalView<'a> {
     pub(super) fn new(log: &Log, summary: &'a LogSummary, depth: Depth) -> Self {
-        let since = log
+        let first_index = log
             .segments()
             .first()
             .map_or(RaftIndex(0), |segment| segment.name.first_index);
         Self {
             summary,
             depth,
-            first_index: since,
+            first_index,
         }
     }
 

@@ -20,7 +20,7 @@ fn observe(dir: &DataDir) -> CleanStop {
 }
 
 #[test]
-fn a_note_is_good_for_one_start() {
+fn clean_stop_record_is_valid_for_one_start() {
     let dir = DataDir::valid();
     let written = observe(&dir);
     written.write(&dir.path()).unwrap();
@@ -38,14 +38,14 @@ fn a_note_is_good_for_one_start() {
 }
 
 #[test]
-fn a_note_lies_beside_the_directory_however_that_is_spelled() {
+fn clean_stop_record_is_beside_a_path_with_trailing_slash() {
     let dir = DataDir::valid();
     observe(&dir).write(&dir.path().join("")).unwrap();
     assert!(record_path(&dir).exists());
 }
 
 #[test]
-fn a_note_that_says_nothing_is_none() {
+fn unreadable_clean_stop_record_counts_as_none() {
     let dir = DataDir::valid();
     fs::write(record_path(&dir), b"{\"dbTxid\":").unwrap();
     assert_eq!(CleanStop::take(&dir.path()).unwrap(), None);
@@ -53,7 +53,7 @@ fn a_note_that_says_nothing_is_none() {
 }
 
 #[test]
-fn a_newer_note_replaces_an_older_one_and_what_a_crash_left_of_it() {
+fn new_clean_stop_record_replaces_an_old_and_an_unfinished_one() {
     let dir = DataDir::valid();
     fs::write(record_path(&dir), b"old").unwrap();
     fs::write(dir.path().with_extension("clean-stop.tmp"), b"half").unwrap();
@@ -66,7 +66,7 @@ type DirMutation = (&'static str, fn(&DataDir));
 
 /// Each change that a running etcd can have made since.
 #[test]
-fn a_note_does_not_hold_once_something_was_written() {
+fn clean_stop_record_is_invalid_after_any_write() {
     let changes: [DirMutation; 6] = [
         ("a commit", |dir| {
             let update = Update::open(open_read_write(&dir.db_path())).unwrap();
@@ -79,10 +79,10 @@ fn a_note_does_not_hold_once_something_was_written() {
             fs::remove_file(dir.wal_path(LAST_SEGMENT)).unwrap();
         }),
         ("a shorter WAL", |dir| {
-            set_length(&dir.wal_path(LAST_SEGMENT), 100)
+            set_length(&dir.wal_path(LAST_SEGMENT), 100);
         }),
         ("a damaged WAL", |dir| {
-            flip_byte(&dir.wal_path(LAST_SEGMENT), 67, 1)
+            flip_byte(&dir.wal_path(LAST_SEGMENT), 67, 1);
         }),
         ("one more record in a file of the same length", |dir| {
             let before = file_length(&dir.wal_path(LAST_SEGMENT));
@@ -100,7 +100,7 @@ fn a_note_does_not_hold_once_something_was_written() {
 }
 
 #[test]
-fn a_running_etcd_has_not_stopped() {
+fn running_etcd_has_no_clean_stop() {
     let dir = DataDir::valid();
     let stop = observe(&dir);
     let held = lock_database(&dir.db_path()).unwrap();
@@ -112,7 +112,7 @@ fn a_running_etcd_has_not_stopped() {
 }
 
 #[test]
-fn a_torn_log_was_not_stopped_cleanly() {
+fn torn_wal_is_not_a_clean_stop() {
     let dir = DataDir::valid();
     set_length(
         &dir.wal_path(LAST_SEGMENT),

@@ -62,7 +62,7 @@ fn log_with_change(
 }
 
 #[test]
-fn a_database_behind_the_snapshot_keeps_etcd_from_starting() {
+fn database_older_than_the_snapshot_is_corrupt() {
     for index in [None, Some(1), Some(SNAPSHOT_INDEX - 1)] {
         let content = DatabaseContent {
             consistent_index: index,
@@ -78,7 +78,7 @@ fn a_database_behind_the_snapshot_keeps_etcd_from_starting() {
 }
 
 #[test]
-fn a_database_ahead_of_the_log_would_skip_writes() {
+fn database_ahead_of_the_wal_is_corrupt() {
     let content = DatabaseContent {
         consistent_index: Some(LAST_INDEX + 1),
         ..DatabaseContent::valid()
@@ -90,7 +90,7 @@ fn a_database_ahead_of_the_log_would_skip_writes() {
 }
 
 #[test]
-fn a_database_that_trails_its_log_is_what_a_kill_leaves() {
+fn database_that_lags_its_wal_is_valid() {
     for index in SNAPSHOT_INDEX..=LAST_INDEX {
         let content = DatabaseContent {
             consistent_index: Some(index),
@@ -105,7 +105,7 @@ fn a_database_that_trails_its_log_is_what_a_kill_leaves() {
 }
 
 #[test]
-fn a_database_of_another_term_is_from_another_history() {
+fn database_with_a_different_term_is_from_another_history() {
     let content = |term, cluster_version| DatabaseContent {
         term: Some(term),
         cluster_version,
@@ -135,7 +135,7 @@ fn a_database_of_another_term_is_from_another_history() {
 
 /// The restore of etcd 3.4 keeps the term of the old cluster.
 #[test]
-fn a_directory_restored_by_an_older_tool_may_have_the_term_of_its_former_life() {
+fn stale_term_after_a_restore_by_etcd_3_4_is_a_warning() {
     let membership = test_membership();
     let dir = DataDir::empty();
     write_raft_files(&dir.path().join("member"), &membership, own_member_id()).unwrap();
@@ -149,7 +149,7 @@ fn a_directory_restored_by_an_older_tool_may_have_the_term_of_its_former_life() 
 }
 
 #[test]
-fn a_log_of_someone_who_is_no_member_is_foreign() {
+fn wal_of_a_non_member_is_foreign() {
     let stranger = MemberId(0xbad);
     let who = WalIdentity {
         node: stranger,
@@ -178,7 +178,7 @@ fn a_log_of_someone_who_is_no_member_is_foreign() {
 }
 
 #[test]
-fn a_member_that_was_removed_is_told_so() {
+fn removed_member_is_reported() {
     let dir = DataDir::valid();
     dir.write_log(&log_with_change(
         wal_identity(),
@@ -199,7 +199,7 @@ fn a_member_that_was_removed_is_told_so() {
 }
 
 #[test]
-fn members_a_restore_by_an_older_tool_left_in_the_database_are_worth_a_warning() {
+fn stale_members_in_the_database_are_a_warning_before_3_6() {
     let strangers = [MemberId(0x1), MemberId(0x2)];
     for members in [
         member_items(&strangers),
@@ -217,7 +217,7 @@ fn members_a_restore_by_an_older_tool_left_in_the_database_are_worth_a_warning()
 
 /// From etcd 3.6 on the database is authoritative for the membership.
 #[test]
-fn a_3_6_database_that_does_not_know_its_own_member_is_foreign() {
+fn database_3_6_without_its_own_member_is_foreign() {
     let content = |members| DatabaseContent {
         members,
         storage_version: Some("3.6.0"),
@@ -230,7 +230,7 @@ fn a_3_6_database_that_does_not_know_its_own_member_is_foreign() {
 }
 
 #[test]
-fn snapshot_and_log_must_name_the_same_configuration() {
+fn snapshot_and_wal_must_have_the_same_conf_state() {
     let dir = DataDir::valid();
     let mut other = snap_file(SNAPSHOT_INDEX, &test_membership());
     other.conf_state.voters.reverse();
@@ -246,7 +246,7 @@ fn snapshot_and_log_must_name_the_same_configuration() {
 }
 
 #[test]
-fn the_list_and_the_configuration_of_a_snapshot_must_agree() {
+fn members_and_conf_state_of_a_snapshot_must_agree() {
     let dir = DataDir::valid();
     let mut snapshot = snap_file(SNAPSHOT_INDEX, &test_membership());
     snapshot.conf_state = ConfState::from_voters(all_member_ids()[..2].to_vec());

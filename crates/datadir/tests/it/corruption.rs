@@ -68,7 +68,7 @@ fn pick_bits(bytes: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u8)
 }
 
 #[test]
-fn no_flipped_bit_in_the_database_makes_it_say_something_else() {
+fn flipped_bit_in_the_database_never_changes_reported_facts() {
     let dir = DataDir::valid();
     let pages = file_length(&dir.db_path()) / 4096;
     let metas = (0..2).flat_map(|page| page * 4096..page * 4096 + 80);
@@ -83,7 +83,7 @@ fn no_flipped_bit_in_the_database_makes_it_say_something_else() {
 }
 
 #[test]
-fn no_flipped_bit_in_the_log_makes_it_say_something_else() {
+fn flipped_bit_in_the_wal_never_changes_reported_facts() {
     let dir = DataDir::valid();
     for (name, bytes) in DataDir::segments() {
         let file = dir.wal_path(&name.to_string());
@@ -94,7 +94,7 @@ fn no_flipped_bit_in_the_log_makes_it_say_something_else() {
 }
 
 #[test]
-fn no_flipped_bit_in_a_length_of_the_log_goes_by() {
+fn flipped_bit_in_a_wal_record_length_is_detected() {
     let dir = DataDir::valid();
     for (name, bytes) in DataDir::segments() {
         let mut offset = 0;
@@ -115,7 +115,7 @@ fn no_flipped_bit_in_a_length_of_the_log_goes_by() {
 
 /// Without the snapshot etcd starts from the WAL, which here reaches back to the first entry.
 #[test]
-fn no_flipped_bit_in_a_snapshot_makes_it_say_something_else() {
+fn flipped_bit_in_a_snapshot_never_changes_reported_facts() {
     let dir = DataDir::valid();
     let file = dir.snap_path("0000000000000002-0000000000000005.snap");
     let sound = dir.verify(Depth::Full).facts.unwrap();
@@ -131,7 +131,7 @@ fn no_flipped_bit_in_a_snapshot_makes_it_say_something_else() {
 }
 
 #[test]
-fn no_cut_goes_unnoticed() {
+fn every_truncation_is_detected() {
     for name in [
         "snap/db",
         "snap/0000000000000002-0000000000000005.snap",

@@ -54,7 +54,7 @@ fn find_pages(dir: &DataDir, flags: u8) -> Vec<u64> {
 }
 
 #[test]
-fn one_damaged_meta_page_is_worth_a_warning_and_two_are_the_end() {
+fn one_damaged_meta_page_is_a_warning_and_two_are_corruption() {
     for page in [0, 1] {
         let dir = DataDir::valid();
         let sound = dir.assert_warnings(&[]).facts.unwrap();
@@ -70,7 +70,7 @@ fn one_damaged_meta_page_is_worth_a_warning_and_two_are_the_end() {
 }
 
 #[test]
-fn a_database_shorter_than_it_says_is_truncated() {
+fn database_shorter_than_its_meta_page_states_is_truncated() {
     let dir = DataDir::with_content(&multi_page_content());
     set_length(&dir.db_path(), file_length(&dir.db_path()) - 1);
     let sentence = dir.assert_single_fault(FaultKind::Truncated);
@@ -78,7 +78,7 @@ fn a_database_shorter_than_it_says_is_truncated() {
 }
 
 #[test]
-fn every_part_of_a_page_that_lies_is_found_and_named() {
+fn every_invalid_page_field_is_detected_and_named() {
     let dir = DataDir::with_content(&multi_page_content());
     let leaf = find_pages(&dir, 0x02)[1];
     let branch = find_pages(&dir, 0x01)[0];
@@ -108,7 +108,7 @@ fn every_part_of_a_page_that_lies_is_found_and_named() {
 }
 
 #[test]
-fn keys_out_of_order_and_a_separator_that_is_no_first_key_are_found() {
+fn unordered_keys_and_a_wrong_branch_key_are_detected() {
     let dir = DataDir::with_content(&multi_page_content());
     let leaf = find_pages(&dir, 0x02)[1];
     let bytes = fs::read(dir.db_path()).unwrap();
@@ -134,7 +134,7 @@ fn keys_out_of_order_and_a_separator_that_is_no_first_key_are_found() {
 }
 
 #[test]
-fn a_database_without_keys_that_has_applied_something_is_not_etcds() {
+fn applied_database_without_key_bucket_is_not_an_etcd_database() {
     let dir = DataDir::valid();
     let mut update = Update::open(open_read_write(&dir.db_path())).unwrap();
     update.remove_bucket(schema::KEY);
@@ -143,13 +143,13 @@ fn a_database_without_keys_that_has_applied_something_is_not_etcds() {
 }
 
 #[test]
-fn a_bucket_that_etcd_does_not_make_is_told() {
+fn unknown_bucket_is_a_warning() {
     let report = dir_with_bucket(b"leasf", &[]).assert_warnings(&[WarningKind::UnknownBucket]);
     assert_eq!(report.warnings[0].place, "bucket \"leasf\"");
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_is_named_with_its_bucket() {
+fn unreadable_entry_is_named_with_its_bucket() {
     let item = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
     for (bucket, entry, place) in [
         (
@@ -189,21 +189,21 @@ fn an_entry_that_cannot_be_read_is_named_with_its_bucket() {
 }
 
 #[test]
-fn a_compaction_that_finished_without_being_begun_is_damage() {
-    let content = |scheduled, finished| DatabaseContent {
-        scheduled_compact: scheduled,
-        finished_compact: finished,
+fn finished_compaction_that_was_never_scheduled_is_corruption() {
+    let content = |scheduled_compact, finished_compact| DatabaseContent {
+        scheduled_compact,
+        finished_compact,
         ..DatabaseContent::valid()
     };
     DataDir::with_content(&content(Some(2), Some(3))).assert_faults(&[FaultKind::CompactionOrder]);
-    for finished in [None, Some(2), Some(3)] {
-        let report = DataDir::with_content(&content(Some(3), finished)).verify(Depth::Full);
+    for finished_compact in [None, Some(2), Some(3)] {
+        let report = DataDir::with_content(&content(Some(3), finished_compact)).verify(Depth::Full);
         assert!(report.is_valid(), "{report:?}");
     }
 }
 
 #[test]
-fn a_row_that_no_server_writes_is_named_by_its_revision() {
+fn invalid_row_is_named_by_its_revision() {
     let first = || put_row((2, 0), "a", 2, 1);
     let broken = |value: &[u8]| (first().0, value.to_vec());
     let rows = [
@@ -229,7 +229,7 @@ fn a_row_that_no_server_writes_is_named_by_its_revision() {
 }
 
 #[test]
-fn a_row_that_does_not_continue_its_key_breaks_the_history() {
+fn row_that_does_not_continue_its_key_breaks_the_history() {
     let first = put_row((2, 0), "a", 2, 1);
     for row in [
         put_row((3, 0), "a", 2, 3),
@@ -244,7 +244,7 @@ fn a_row_that_does_not_continue_its_key_breaks_the_history() {
 }
 
 #[test]
-fn a_missing_transaction_is_a_gap() {
+fn missing_transaction_is_a_gap() {
     for at in [(4, 0), (3, 1), (2, 2)] {
         let rows = vec![put_row((2, 0), "a", 2, 1), put_row(at, "b", at.0, 1)];
         let report = dir_with_rows(rows).assert_faults(&[FaultKind::RevisionGap]);
@@ -256,10 +256,10 @@ fn a_missing_transaction_is_a_gap() {
 }
 
 #[test]
-fn an_unfinished_compaction_is_no_damage_and_rows_a_finished_one_left_are_told() {
-    let content = |finished| DatabaseContent {
+fn unfinished_compaction_is_valid_and_leftover_rows_are_a_warning() {
+    let content = |finished_compact| DatabaseContent {
         scheduled_compact: Some(5),
-        finished_compact: finished,
+        finished_compact,
         ..DatabaseContent::valid()
     };
     let facts = DataDir::with_content(&content(None))
@@ -286,7 +286,7 @@ fn an_unfinished_compaction_is_no_damage_and_rows_a_finished_one_left_are_told()
 }
 
 #[test]
-fn the_mark_of_a_bumped_revision_is_sound() {
+fn bumped_revision_marker_is_valid() {
     let mut content = DatabaseContent::valid();
     let mark = RevisionKey::first_of(Revision(1_000_006)).encode();
     content.rows.push((mark, Vec::new()));
@@ -300,7 +300,7 @@ fn the_mark_of_a_bumped_revision_is_sound() {
 }
 
 #[test]
-fn keys_whose_lease_does_not_exist_are_worth_a_warning() {
+fn keys_with_a_missing_lease_are_a_warning() {
     let rows = vec![
         leased_put_row((2, 0), "a", (2, 1), LeaseId(1)),
         leased_put_row((3, 0), "b", (3, 1), LeaseId(77)),
@@ -316,7 +316,7 @@ fn keys_whose_lease_does_not_exist_are_worth_a_warning() {
 
 /// The sanity check reads a few pages: of the rows only the newest.
 #[test]
-fn a_sanity_check_looks_at_the_newest_row_only() {
+fn sanity_check_reads_the_newest_row_only() {
     let mut rows = DatabaseContent::valid().rows;
     rows[0].1 = b"\xff".to_vec();
     let dir = dir_with_rows(rows.clone());
@@ -330,7 +330,7 @@ fn a_sanity_check_looks_at_the_newest_row_only() {
 }
 
 #[test]
-fn database_and_log_are_judged_apart() {
+fn database_and_wal_are_verified_independently() {
     let dir = DataDir::valid();
     set_length(&dir.db_path(), 100);
     flip_byte(

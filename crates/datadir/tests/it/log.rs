@@ -60,7 +60,7 @@ fn append_entries(segment: &mut Encoder<Vec<u8>>, range: impl Iterator<Item = u6
 }
 
 #[test]
-fn a_hole_between_segments_is_found_without_reading_them() {
+fn gap_between_segments_is_found_without_reading_them() {
     let dir = DataDir::valid();
     let [first, (_, second)] = DataDir::segments();
     let name = SegmentName {
@@ -77,7 +77,7 @@ fn a_hole_between_segments_is_found_without_reading_them() {
 }
 
 #[test]
-fn a_flipped_bit_in_a_record_is_named_with_file_and_byte() {
+fn flipped_bit_in_a_record_is_named_with_file_and_byte() {
     let dir = DataDir::valid();
     for name in [FIRST_SEGMENT, LAST_SEGMENT] {
         flip_byte(&dir.wal_path(name), 67, 0x10);
@@ -90,7 +90,7 @@ fn a_flipped_bit_in_a_record_is_named_with_file_and_byte() {
 }
 
 #[test]
-fn an_inner_segment_that_is_cut_is_damage() {
+fn truncated_inner_segment_is_corruption() {
     let dir = DataDir::valid();
     set_length(
         &dir.wal_path(FIRST_SEGMENT),
@@ -121,7 +121,7 @@ fn segments_must_continue_each_other() {
 }
 
 #[test]
-fn a_broken_chain_between_segments_is_found() {
+fn broken_checksum_chain_between_segments_is_found() {
     let dir = DataDir::valid();
     let [first, (name, _)] = DataDir::segments();
     let mut other = Encoder::begin(Vec::new(), 1, wal_identity()).unwrap();
@@ -136,7 +136,7 @@ fn a_broken_chain_between_segments_is_found() {
 
 /// A record torn by a crash was never acknowledged.
 #[test]
-fn a_torn_tail_is_worth_a_warning() {
+fn torn_tail_is_a_warning() {
     let dir = DataDir::valid();
     set_length(&dir.wal_path(LAST_SEGMENT), written_length(&dir) - 3);
     for depth in [Depth::Sanity, Depth::Full] {
@@ -154,7 +154,7 @@ fn a_torn_tail_is_worth_a_warning() {
 }
 
 #[test]
-fn a_torn_tail_that_takes_applied_entries_along_is_damage() {
+fn torn_tail_that_loses_applied_entries_is_corruption() {
     let dir = DataDir::valid();
     set_length(&dir.wal_path(LAST_SEGMENT), written_length(&dir) - 60);
     let report = dir.assert_faults(&[FaultKind::IndexBeyondLog]);
@@ -166,7 +166,7 @@ fn a_torn_tail_that_takes_applied_entries_along_is_damage() {
 }
 
 #[test]
-fn bytes_behind_the_end_mark_are_worth_a_warning() {
+fn bytes_after_the_end_of_the_wal_are_a_warning() {
     let dir = DataDir::valid();
     flip_byte(
         &dir.wal_path(LAST_SEGMENT),
@@ -177,7 +177,7 @@ fn bytes_behind_the_end_mark_are_worth_a_warning() {
 }
 
 #[test]
-fn a_log_that_has_lost_committed_entries_is_damage() {
+fn wal_that_lost_committed_entries_is_corruption() {
     let lost = |segment: &mut Encoder<Vec<u8>>| {
         append_entries(segment, 8..=LAST_INDEX, TERM);
         segment
@@ -190,7 +190,7 @@ fn a_log_that_has_lost_committed_entries_is_damage() {
 }
 
 #[test]
-fn a_prepared_segment_is_nothing_special_and_evidence_of_a_repair_is() {
+fn temporary_files_are_ignored_and_broken_files_are_a_warning() {
     let dir = DataDir::valid();
     fs::write(dir.wal_path("1.tmp"), [0; 100]).unwrap();
     fs::write(
@@ -214,7 +214,7 @@ fn a_prepared_segment_is_nothing_special_and_evidence_of_a_repair_is() {
 
 /// After a clean stop the database has applied the last entry, so the last segment is sufficient.
 #[test]
-fn a_sanity_check_leaves_older_segments_alone() {
+fn sanity_check_does_not_read_older_segments() {
     let dir = DataDir::valid();
     flip_byte(&dir.wal_path(FIRST_SEGMENT), 67, 1);
     assert!(dir.verify(Depth::Sanity).is_valid());
@@ -227,7 +227,7 @@ fn a_sanity_check_leaves_older_segments_alone() {
 }
 
 #[test]
-fn entries_the_database_has_not_applied_are_counted() {
+fn unapplied_wal_entries_are_counted() {
     let content = DatabaseContent {
         consistent_index: Some(SNAPSHOT_INDEX + 1),
         ..DatabaseContent::valid()

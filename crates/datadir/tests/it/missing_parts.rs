@@ -24,7 +24,7 @@ fn empty_content() -> DatabaseContent {
 }
 
 #[test]
-fn a_directory_without_data_is_missing() {
+fn directory_without_data_is_missing() {
     let place = tempfile::tempdir().unwrap();
     for path in [place.path().join("none"), place.path().to_owned()] {
         let report = verify(&path, Depth::Sanity).unwrap();
@@ -34,7 +34,7 @@ fn a_directory_without_data_is_missing() {
 }
 
 #[test]
-fn a_file_in_the_place_of_a_folder_is_damage() {
+fn file_in_place_of_a_directory_is_corruption() {
     let dir = DataDir::empty();
     let data = dir.path();
     for path in [data.join("member/snap"), data.join("member"), data] {
@@ -45,7 +45,7 @@ fn a_file_in_the_place_of_a_folder_is_damage() {
 }
 
 #[test]
-fn a_first_start_that_never_got_as_far_as_a_log_leaves_no_data() {
+fn first_start_that_ended_before_the_wal_leaves_no_data() {
     let without_wal = |dir: &DataDir| fs::remove_dir(dir.path().join("member/wal")).unwrap();
     let dirs = [
         DataDir::empty(),
@@ -76,7 +76,7 @@ fn a_first_start_that_never_got_as_far_as_a_log_leaves_no_data() {
 }
 
 #[test]
-fn a_database_that_has_lost_its_log_is_damage() {
+fn database_without_its_wal_is_corruption() {
     let dir = DataDir::valid();
     let wal = dir.path().join("member/wal");
     for file in fs::read_dir(&wal).unwrap() {
@@ -90,7 +90,7 @@ fn a_database_that_has_lost_its_log_is_damage() {
 }
 
 #[test]
-fn a_log_that_has_lost_its_database_is_damage() {
+fn wal_without_its_database_is_corruption() {
     let dir = DataDir::valid();
     fs::remove_file(dir.db_path()).unwrap();
     let report = dir.assert_faults(&[FaultKind::PartMissing]);
@@ -106,7 +106,7 @@ type EmptyDatabaseCase<'a> = (&'a dyn Fn(&DataDir), &'a [WarningKind]);
 
 /// A server killed before its first commit has everything in its WAL.
 #[test]
-fn a_database_that_holds_nothing_yet_is_no_damage() {
+fn empty_database_with_a_wal_is_valid() {
     let log = DataDir::one_segment(|segment| {
         for index in 1..=3 {
             let put = normal_entry(index, 2, PUT_REQUEST);
@@ -140,7 +140,7 @@ fn a_database_that_holds_nothing_yet_is_no_damage() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_an_error_and_not_damage() {
+fn file_that_cannot_be_opened_is_an_error_and_not_corruption() {
     use std::os::unix::fs::symlink;
     let dir = DataDir::valid();
     let name = "0000000000000002-0000000000000005.snap";

@@ -28,7 +28,7 @@ fn unpack_fixture() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_real_directory_is_valid_and_holds_what_its_server_said() {
+fn real_directory_is_valid_and_matches_what_its_server_reported() {
     let (_place, data) = unpack_fixture();
     let report = verify(&data, Depth::Full).unwrap();
     assert_eq!(report.verdict, DirVerdict::Valid, "{report:#?}");
@@ -51,7 +51,7 @@ fn a_real_directory_is_valid_and_holds_what_its_server_said() {
 }
 
 #[test]
-fn a_real_database_with_a_damaged_page_is_corrupt() {
+fn real_database_with_a_damaged_page_is_corrupt() {
     let (_place, data) = unpack_fixture();
     let db = data.join("member/snap/db");
     let bytes = fs::read(&db).unwrap();
@@ -79,7 +79,7 @@ fn a_real_database_with_a_damaged_page_is_corrupt() {
 }
 
 #[test]
-fn a_real_log_that_was_cut_is_noticed_by_the_database_ahead_of_it() {
+fn truncated_real_wal_is_detected_because_the_database_is_ahead() {
     let (_place, data) = unpack_fixture();
     let wal = data.join("member/wal/0000000000000000-0000000000000000.wal");
     set_length(&wal, 300_000);

@@ -54,14 +54,14 @@ fn snapshot_index(report: mainstay_datadir::DirReport) -> u64 {
 }
 
 #[test]
-fn the_newest_snapshot_is_the_one_to_start_from() {
+fn newest_snapshot_is_used() {
     let (dir, _) = dir_with_two_snapshots();
     assert_eq!(snapshot_index(dir.assert_warnings(&[])), 9);
     assert_eq!(snapshot_index(dir.verify(Depth::Sanity)), 9);
 }
 
 #[test]
-fn an_older_snapshot_serves_when_the_newest_is_damaged() {
+fn older_snapshot_is_used_when_the_newest_is_damaged() {
     for depth in [Depth::Sanity, Depth::Full] {
         let (dir, newest) = dir_with_two_snapshots();
         flip_byte(&newest, 40, 1);
@@ -76,7 +76,7 @@ fn an_older_snapshot_serves_when_the_newest_is_damaged() {
 }
 
 #[test]
-fn an_older_snapshot_serves_when_the_file_of_the_newest_mark_is_missing() {
+fn older_snapshot_is_used_when_the_newest_file_is_missing() {
     let (dir, newest) = dir_with_two_snapshots();
     fs::remove_file(newest).unwrap();
     let report = dir.assert_warnings(&[WarningKind::SnapshotUnusable]);
@@ -86,7 +86,7 @@ fn an_older_snapshot_serves_when_the_file_of_the_newest_mark_is_missing() {
 
 /// A crash between writing the file and its WAL record leaves a snapshot without record.
 #[test]
-fn a_snapshot_without_its_mark_is_passed_over() {
+fn snapshot_without_a_wal_record_is_skipped() {
     let (dir, _) = dir_with_two_snapshots();
     dir.write_snapshot(&snap_file(11, &test_membership()));
     let report = dir.assert_warnings(&[WarningKind::SnapshotUnusable]);
@@ -94,7 +94,7 @@ fn a_snapshot_without_its_mark_is_passed_over() {
 }
 
 #[test]
-fn a_mark_above_the_commit_index_does_not_count() {
+fn snapshot_record_above_the_commit_index_is_ignored() {
     let dir = DataDir::valid();
     dir.write_log(&DataDir::one_segment(|segment| {
         for (index, member) in (1..).zip(test_membership().members()) {
@@ -125,7 +125,7 @@ fn a_mark_above_the_commit_index_does_not_count() {
 }
 
 #[test]
-fn without_any_snapshot_the_log_must_reach_back_to_the_beginning() {
+fn wal_without_any_snapshot_must_start_at_the_beginning() {
     let dir = DataDir::valid();
     let name = "0000000000000002-0000000000000005.snap";
     set_length(&dir.snap_path(name), 10);
@@ -140,7 +140,7 @@ fn without_any_snapshot_the_log_must_reach_back_to_the_beginning() {
 }
 
 #[test]
-fn the_log_must_reach_back_to_the_snapshot() {
+fn wal_must_reach_back_to_the_snapshot() {
     let dir = DataDir::valid();
     let [_, (name, second)] = DataDir::segments();
     dir.write_log(&[(name, second)]);
@@ -156,7 +156,7 @@ fn the_log_must_reach_back_to_the_snapshot() {
 }
 
 #[test]
-fn older_snapshots_are_read_as_well() {
+fn older_snapshots_are_verified() {
     let (dir, _) = dir_with_two_snapshots();
     flip_byte(
         &dir.snap_path("0000000000000002-0000000000000005.snap"),
@@ -171,7 +171,7 @@ fn older_snapshots_are_read_as_well() {
 }
 
 #[test]
-fn the_tree_in_the_snapshot_must_be_one() {
+fn v2_store_in_the_snapshot_must_be_valid_or_empty() {
     let broken = SnapFile {
         data: Bytes::from_static(b"{\"Root\":7}"),
         ..snap_file(SNAPSHOT_INDEX, &test_membership())
@@ -188,7 +188,7 @@ fn the_tree_in_the_snapshot_must_be_one() {
 }
 
 #[test]
-fn keys_of_the_old_api_are_worth_a_warning() {
+fn v2_keys_are_a_warning() {
     let mut with_keys = snap_file(SNAPSHOT_INDEX, &test_membership());
     let text = String::from_utf8(with_keys.data.to_vec()).unwrap();
     let key = r#""Path":"/1","CreatedIndex":0,"ModifiedIndex":0,"ExpireTime":"0001-01-01T00:00:00Z","Value":"","Children":{"#;
@@ -217,7 +217,7 @@ fn dir_with_received_database(index: u64) -> (DataDir, PathBuf) {
 }
 
 #[test]
-fn a_database_from_the_leader_that_is_to_be_adopted_is_the_one_that_counts() {
+fn database_received_from_the_leader_is_verified_instead() {
     let (dir, path) = dir_with_received_database(9);
     let facts = dir
         .assert_warnings(&[WarningKind::SnapshotDatabase])
@@ -243,14 +243,14 @@ fn a_database_from_the_leader_that_is_to_be_adopted_is_the_one_that_counts() {
 }
 
 #[test]
-fn a_database_from_the_leader_must_be_as_new_as_its_name() {
+fn database_received_from_the_leader_must_be_as_new_as_its_name() {
     let (dir, path) = dir_with_received_database(8);
     let report = dir.assert_faults(&[FaultKind::IndexBehindSnapshot]);
     assert_eq!(report.faults[0].file, path);
 }
 
 #[test]
-fn a_database_from_the_leader_that_the_log_knows_nothing_of_is_left_alone() {
+fn received_database_without_a_wal_record_is_ignored() {
     let dir = DataDir::valid();
     fs::write(dir.snap_path("00000000000000ff.snap.db"), b"half received").unwrap();
     assert_eq!(

@@ -270,11 +270,11 @@ pub(crate) struct DataDir {
 impl DataDir {
     /// Directories without files.
     pub(crate) fn empty() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let temp_dir = tempfile::tempdir().unwrap();
         for subdir in ["snap", "wal"] {
-            fs::create_dir_all(place.path().join("data/member").join(subdir)).unwrap();
+            fs::create_dir_all(temp_dir.path().join("data/member").join(subdir)).unwrap();
         }
-        Self { temp_dir: place }
+        Self { temp_dir }
     }
 
     /// Two segments: entries 1 to 7 with a snapshot record at 5, then 8 to 12; everything is committed and

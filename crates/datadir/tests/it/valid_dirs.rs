@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_sound_directory_is_valid_and_says_what_it_holds() {
+fn intact_directory_is_valid_and_its_facts_are_reported() {
     let report = DataDir::valid().assert_warnings(&[]);
     let facts = report.facts.unwrap();
     assert_eq!(facts.revision, Revision(6));
@@ -37,7 +37,7 @@ fn a_sound_directory_is_valid_and_says_what_it_holds() {
 }
 
 #[test]
-fn a_sanity_check_says_the_same_except_what_takes_a_walk() {
+fn sanity_check_reports_the_same_except_facts_that_need_a_full_scan() {
     let dir = DataDir::valid();
     let (full, sanity) = (dir.verify(Depth::Full), dir.verify(Depth::Sanity));
     assert_eq!(sanity.verdict, DirVerdict::Valid);
@@ -50,7 +50,7 @@ fn a_sanity_check_says_the_same_except_what_takes_a_walk() {
 }
 
 #[test]
-fn a_restored_directory_is_valid() {
+fn restored_directory_is_valid() {
     for listed in [
         "m=http://localhost:2380",
         "a=http://10.0.0.1:1,b=http://10.0.0.2:1",
@@ -76,7 +76,7 @@ fn a_restored_directory_is_valid() {
 }
 
 #[test]
-fn alarms_and_authentication_are_told() {
+fn alarms_and_authentication_are_reported() {
     let alarm = hex::decode("089d83c7abb5cca5d31e1001").unwrap();
     let report = DataDir::with_content(&DatabaseContent {
         alarms: vec![(alarm, Vec::new())],
@@ -96,7 +96,7 @@ fn alarms_and_authentication_are_told() {
 }
 
 #[test]
-fn a_directory_that_etcd_holds_is_in_use() {
+fn directory_of_a_running_etcd_is_in_use() {
     let dir = DataDir::valid();
     let held = lock_database(&dir.db_path()).unwrap();
     for depth in [Depth::Sanity, Depth::Full] {
@@ -109,7 +109,7 @@ fn a_directory_that_etcd_holds_is_in_use() {
 }
 
 #[test]
-fn verifying_changes_nothing() {
+fn verify_changes_no_files() {
     let dir = DataDir::valid();
     let files = [
         dir.db_path(),
@@ -123,7 +123,7 @@ fn verifying_changes_nothing() {
 }
 
 #[test]
-fn a_report_is_json_with_identities_as_etcd_prints_them() {
+fn report_is_json_with_ids_as_etcd_prints_them() {
     let dir = DataDir::with_content(&DatabaseContent {
         consistent_index: Some(99),
         ..DatabaseContent::valid()

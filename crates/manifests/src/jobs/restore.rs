@@ -138,14 +138,14 @@ pub fn render_set_aside_job(
 fn render_volume_job(
     draft: &RenderContext<'_>,
     ordinal: Ordinal,
-    container: &'static str,
+    container_name: &'static str,
     args: Vec<String>,
     deadline: Option<Duration>,
 ) -> Job {
     let claim = draft.names.pvc_template();
     let name = draft.names.restore_job(ordinal);
     let mut job = JobBuilder {
-        container_name: container,
+        container_name,
         args,
         volumes: vec![Volume {
             name: claim.into(),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tag_of_an_image_tells_the_version() {
+    fn version_is_parsed_from_the_image_tag() {
         for (image, expected) in [
             ("registry:5000/etcd-development/etcd:v3.5.21", (3, 5, 21)),
             ("etcd:3.4.34-0", (3, 4, 34)),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tags_tell_nothing() {
+    fn tag_without_a_full_version_gives_none() {
         for image in [
             "etcd",
             "registry:5000/etcd",

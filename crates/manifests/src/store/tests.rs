@@ -30,7 +30,7 @@ fn build_access(store: &StoreSpec, side: StoreSide) -> StoreAccess {
 }
 
 #[test]
-fn every_alias_means_a_provider_the_programs_know() {
+fn every_alias_maps_to_a_supported_provider() {
     for (alias, provider) in PROVIDER_ALIASES {
         let access = build_access(&store_spec(alias), StoreSide::Primary);
         let expected = format!("--storage-provider={}", provider.name());
@@ -39,7 +39,7 @@ fn every_alias_means_a_provider_the_programs_know() {
 }
 
 #[test]
-fn a_provider_nobody_knows_is_an_error_and_none_is_no_store() {
+fn unknown_provider_is_an_error_and_missing_provider_is_no_store() {
     let error =
         StoreAccess::from_spec(&store_spec("ftp"), &store_context(StoreSide::Primary)).unwrap_err();
     assert_eq!(
@@ -61,7 +61,7 @@ fn a_provider_nobody_knows_is_an_error_and_none_is_no_store() {
 }
 
 #[test]
-fn credentials_are_files_of_the_secret_and_a_variable_that_points_at_them() {
+fn credentials_are_mounted_from_the_secret_and_named_by_a_variable() {
     for (alias, variable, dir) in [
         ("aws", "AWS_APPLICATION_CREDENTIALS", "/var/etcd-backup"),
         ("azure", "AZURE_APPLICATION_CREDENTIALS", "/var/etcd-backup"),
@@ -101,7 +101,7 @@ fn credentials_are_files_of_the_secret_and_a_variable_that_points_at_them() {
 }
 
 #[test]
-fn ecs_takes_its_credentials_from_keys_of_the_secret() {
+fn ecs_reads_its_credentials_from_secret_keys() {
     let access = build_access(&store_spec("dell"), StoreSide::Primary);
     let keys: Vec<&str> = access
         .env
@@ -121,7 +121,7 @@ fn ecs_takes_its_credentials_from_keys_of_the_secret() {
 }
 
 #[test]
-fn without_a_secret_the_pod_has_its_own_identity() {
+fn store_without_secret_uses_the_pod_identity() {
     for provider in ["aws", "gcp", "azure", "dell"] {
         let ambient = StoreSpec {
             secret_ref: None,
@@ -137,7 +137,7 @@ fn without_a_secret_the_pod_has_its_own_identity() {
 }
 
 #[test]
-fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
+fn local_store_is_a_host_path_mounted_below_the_home_directory() {
     let access = build_access(&store_spec("Local"), StoreSide::Primary);
     let path = &access.volumes[0].host_path.as_ref().unwrap().path;
     assert_eq!(path, "/buckets/bucket");
@@ -164,7 +164,7 @@ fn a_local_store_is_a_directory_of_the_node_below_the_home_directory() {
 }
 
 #[test]
-fn what_looks_like_a_variable_in_a_prefix_is_not_replaced() {
+fn variable_reference_in_a_prefix_is_escaped() {
     let odd = StoreSpec {
         prefix: "a/$(POD_NAME)/$".into(),
         ..store_spec("aws")

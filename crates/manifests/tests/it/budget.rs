@@ -19,7 +19,7 @@ fn min_available(desired: i32, current: u32) -> IntOrString {
 }
 
 #[test]
-fn members_that_are_to_go_are_counted_until_they_are_gone() {
+fn min_available_counts_members_until_they_are_removed() {
     for (desired, current, expected) in [
         (3, 3, 2),
         (3, 5, 3),

@@ -73,7 +73,7 @@ pub(crate) fn filter_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value
 }
 
 #[test]
-fn both_helms_find_nothing_to_complain_about() {
+fn chart_passes_lint_of_both_helm_versions() {
     for program in helm_binaries() {
         let chart = chart_dir();
         let text = run_helm(&program, &["lint", "--strict", chart.to_str().unwrap()]).unwrap();
@@ -82,7 +82,7 @@ fn both_helms_find_nothing_to_complain_about() {
 }
 
 #[test]
-fn both_helms_render_the_same_for_every_kubernetes() {
+fn both_helm_versions_render_the_same_for_every_kubernetes() {
     let [four, three] = helm_binaries();
     for version in KUBE_VERSIONS {
         let flag = format!("--kube-version={version}");
@@ -123,7 +123,7 @@ fn both_helms_render_the_same_for_every_kubernetes() {
 }
 
 #[test]
-fn the_definitions_are_those_of_the_crate_and_stay() {
+fn chart_crds_match_the_crate_and_are_kept_on_uninstall() {
     let read = |folder: PathBuf| {
         let files = fs::read_dir(folder)
             .unwrap()
@@ -161,7 +161,7 @@ fn the_definitions_are_those_of_the_crate_and_stay() {
 }
 
 #[test]
-fn values_that_make_no_sense_are_refused() {
+fn invalid_values_are_refused() {
     for value in [
         "replicas=-1",
         r#"replicas="two""#,
@@ -189,7 +189,7 @@ fn values_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn values_of_the_peers_chart_are_taken() {
+fn values_of_the_etcd_druid_chart_are_accepted() {
     let objects = render_chart(
         &helm_binaries()[0],
         &[
@@ -220,7 +220,7 @@ fn controller_container(objects: &[Value]) -> &Value {
 }
 
 #[test]
-fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
+fn etcd_druid_operator_config_is_passed_on_and_sets_log_variables() {
     let text = r#"operatorConfig={"logConfiguration": {"logLevel": "debug"}, "server": {"metrics": {"port": 9445}}}"#;
     for program in helm_binaries() {
         let objects = render_chart(&program, &[text]).unwrap();
@@ -242,7 +242,7 @@ fn a_configuration_of_the_peers_chart_is_passed_on_and_says_what_is_logged() {
 }
 
 #[test]
-fn a_variable_that_is_given_is_not_set_twice() {
+fn variable_in_extra_env_is_not_set_twice() {
     let given = r#"extraEnv=[{"name": "MAINSTAY_LOG_LEVEL", "value": "trace"}]"#;
     let objects = render_chart(&helm_binaries()[0], &[given]).unwrap();
     let env = controller_container(&objects)["env"]
@@ -257,7 +257,7 @@ fn a_variable_that_is_given_is_not_set_twice() {
 }
 
 #[test]
-fn without_a_file_the_configuration_becomes_flags() {
+fn disabled_config_file_turns_configuration_into_flags() {
     for program in helm_binaries() {
         let objects = render_chart(
             &program,
@@ -297,7 +297,7 @@ fn without_a_file_the_configuration_becomes_flags() {
 }
 
 #[test]
-fn the_controller_runs_where_security_is_restricted() {
+fn controller_meets_the_restricted_pod_security_standard() {
     let objects = render_chart(&helm_binaries()[0], &[]).unwrap();
     let deployment = filter_kind(&objects, "Deployment")[0].clone();
     let deployment: Deployment = serde_json::from_value(deployment).unwrap();

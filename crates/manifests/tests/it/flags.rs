@@ -97,7 +97,7 @@ fn check_pod(name: &str, pod: &PodSpec) {
 }
 
 #[test]
-fn members_are_started_with_flags_their_programs_take() {
+fn member_containers_start_with_flags_their_programs_accept() {
     for (name, etcd, shape) in etcd_variants() {
         let manifests = render(&etcd, &settings(), &shape).unwrap();
         check_pod(&name, pod_spec(&manifests));
@@ -132,7 +132,7 @@ fn render_volume_jobs() -> [k8s_openapi::api::batch::v1::Job; 3] {
 }
 
 #[test]
-fn jobs_are_started_with_flags_their_program_takes() {
+fn jobs_start_with_flags_their_program_accepts() {
     for (name, etcd, shape) in etcd_variants() {
         if etcd
             .spec
@@ -156,7 +156,7 @@ fn jobs_are_started_with_flags_their_program_takes() {
 }
 
 #[test]
-fn whatever_the_definition_admits_is_taken() {
+fn values_the_crd_admits_give_accepted_flags() {
     let schedules = [
         "0 */24 * * *",
         "1/60 * * * *",
@@ -203,7 +203,7 @@ fn whatever_the_definition_admits_is_taken() {
 }
 
 #[test]
-fn without_a_store_nothing_is_said_about_one() {
+fn pod_without_a_store_has_no_store_flags_or_leases() {
     let etcd = plain_etcd();
     let manifests = render(&etcd, &settings(), &RenderInput::from_etcd(&etcd)).unwrap();
     for container in all_containers(pod_spec(&manifests)) {

@@ -36,7 +36,7 @@ fn to_documents(objects: &[ManifestObject]) -> String {
 }
 
 #[test]
-fn every_sample_is_rendered_as_a_whole() {
+fn every_sample_matches_its_golden_file() {
     let names = list_samples();
     assert!(names.len() >= 9, "samples are missing");
     for name in names {
@@ -50,7 +50,7 @@ fn every_sample_is_rendered_as_a_whole() {
 }
 
 #[test]
-fn without_runtime_components_there_are_a_configuration_and_a_template() {
+fn disabled_runtime_components_match_the_golden_file() {
     let etcd = load_sample("etcd-s3.yaml");
     let shape = RenderInput {
         runtime_components: RuntimeComponents::Disabled,
@@ -64,7 +64,7 @@ fn without_runtime_components_there_are_a_configuration_and_a_template() {
 }
 
 #[test]
-fn every_provider_has_its_flags_variables_and_volumes() {
+fn every_provider_matches_its_golden_file() {
     for provider in PROVIDERS {
         let mut etcd = plain_etcd();
         etcd.spec.backup.store = Some(store_spec(provider));
@@ -81,7 +81,7 @@ fn every_provider_has_its_flags_variables_and_volumes() {
 }
 
 #[test]
-fn every_combination_of_certificates_has_its_configuration_flags_and_volumes() {
+fn every_tls_combination_matches_its_golden_file() {
     for (name, etcd) in tls_combinations() {
         let manifests = render_etcd(&etcd);
         let config = &manifests.config_map.data.as_ref().unwrap()["etcd.conf.yaml"];
@@ -91,7 +91,7 @@ fn every_combination_of_certificates_has_its_configuration_flags_and_volumes() {
 }
 
 #[test]
-fn jobs_are_rendered_as_a_whole() {
+fn jobs_match_their_golden_files() {
     let etcd = load_sample("etcd-everything.yaml");
     for job in render_jobs(&etcd, &RenderInput::from_etcd(&etcd)) {
         let name = job.metadata.name.clone().unwrap();

@@ -105,7 +105,7 @@ fn queried_series(expression: &str) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn series_and_labels_that_are_asked_for_exist() {
+fn queried_series_and_labels_are_documented() {
     let documented_series = documented_series();
     assert!(documented_series.len() > 40, "{documented_series:?}");
     let mut queried = BTreeSet::new();
@@ -130,7 +130,7 @@ fn series_and_labels_that_are_asked_for_exist() {
 }
 
 #[test]
-fn the_reader_of_expressions_sees_series_and_labels() {
+fn expression_parser_finds_series_and_labels() {
     let expression =
         r#"max by (namespace) (a_b{kind="Full", x!="1"}) > 3600 and rate(c_d_bucket[5m]) > 0"#;
     let narrowed = vec!["kind".to_owned(), "x".to_owned()];
@@ -158,7 +158,7 @@ fn run_promtool(arguments: &[&str], dir: &Path) -> String {
 }
 
 #[test]
-fn prometheus_takes_the_rules_and_every_question_of_the_dashboard() {
+fn promtool_accepts_the_rules_and_every_dashboard_query() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("rules.yaml"), read_file(RULES)).unwrap();
     let found = run_promtool(&["check", "rules", "rules.yaml"], dir.path());
@@ -176,7 +176,7 @@ fn prometheus_takes_the_rules_and_every_question_of_the_dashboard() {
 }
 
 #[test]
-fn every_alert_fires_when_it_should_and_only_then() {
+fn every_alert_fires_only_when_it_should() {
     let dir = tempfile::tempdir().unwrap();
     let tests = read_file("testdata/rules/alerts.test.yaml");
     fs::write(dir.path().join("etcd-mainstay.yaml"), read_file(RULES)).unwrap();
@@ -204,7 +204,7 @@ fn every_alert_fires_when_it_should_and_only_then() {
 }
 
 #[test]
-fn every_alert_says_what_it_means_and_has_a_runbook() {
+fn every_alert_has_a_description_and_a_runbook() {
     let page = read_file("../../docs/runbooks.md");
     let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
     let sections: BTreeSet<String> = sections.map(str::to_owned).collect();
@@ -223,7 +223,7 @@ fn every_alert_says_what_it_means_and_has_a_runbook() {
 }
 
 #[test]
-fn nothing_of_this_is_installed_unless_asked_for() {
+fn monitoring_objects_are_not_installed_by_default() {
     let kinds = ["PrometheusRule", "PodMonitor", "ServiceMonitor"];
     for program in helm_binaries() {
         let objects = render_chart(&program, &[]).unwrap();
@@ -235,7 +235,7 @@ fn nothing_of_this_is_installed_unless_asked_for() {
 }
 
 #[test]
-fn the_rules_are_installed_as_they_are_and_link_to_their_runbooks() {
+fn rules_are_installed_unchanged_with_runbook_links() {
     let values = [
         r#"prometheusRule={"enabled": true, "labels": {"release": "p"}, "runbookBase": "https://docs.example/runbooks.md"}"#,
     ];
@@ -256,7 +256,7 @@ fn the_rules_are_installed_as_they_are_and_link_to_their_runbooks() {
 }
 
 #[test]
-fn the_dashboard_is_installed_as_it_is() {
+fn dashboard_is_installed_unchanged() {
     for program in helm_binaries() {
         let objects = render_chart(&program, &[r#"dashboards={"enabled": true}"#]).unwrap();
         let maps = filter_kind(&objects, "ConfigMap");
@@ -272,7 +272,7 @@ fn the_dashboard_is_installed_as_it_is() {
 }
 
 #[test]
-fn monitors_find_the_ports_of_what_they_watch() {
+fn monitors_select_existing_ports() {
     let values = [r#"memberMonitor={"enabled": true}"#];
     let objects = render_chart(&helm_binaries()[0], &values).unwrap();
     let monitor = filter_kind(&objects, "PodMonitor")[0];

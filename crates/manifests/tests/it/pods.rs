@@ -42,7 +42,7 @@ fn render_all_pods() -> Vec<(String, PodSpec, Vec<String>)> {
 }
 
 #[test]
-fn every_mount_has_a_volume_and_a_place_of_its_own_and_every_volume_is_mounted() {
+fn mounts_and_volumes_match_and_mount_paths_are_unique() {
     for (name, pod, pvcs) in render_all_pods() {
         let declared: Vec<&String> = pod.volumes.iter().flatten().map(|v| &v.name).collect();
         let volumes: BTreeSet<&String> = declared.iter().copied().chain(&pvcs).collect();
@@ -65,7 +65,7 @@ fn every_mount_has_a_volume_and_a_place_of_its_own_and_every_volume_is_mounted()
 }
 
 #[test]
-fn no_variable_is_given_twice() {
+fn no_environment_variable_is_set_twice() {
     for (name, pod, _) in render_all_pods() {
         for container in all_containers(&pod) {
             let variables: Vec<&String> = container.env.iter().flatten().map(|e| &e.name).collect();
@@ -88,7 +88,7 @@ fn is_restricted(container: &Container) -> bool {
 }
 
 #[test]
-fn pods_are_admitted_where_security_is_restricted() {
+fn pods_meet_the_restricted_pod_security_standard() {
     for (name, pod, _) in render_all_pods() {
         let is_local = pod
             .volumes
@@ -116,7 +116,7 @@ fn pods_are_admitted_where_security_is_restricted() {
 }
 
 #[test]
-fn a_lost_quorum_makes_no_member_restart_whatever_its_version() {
+fn quorum_loss_restarts_no_member_of_any_version() {
     for (image, serializable) in [
         ("etcd:v3.4.34", false),
         ("etcd:3.5.30", true),
@@ -151,7 +151,7 @@ fn a_lost_quorum_makes_no_member_restart_whatever_its_version() {
 }
 
 #[test]
-fn probes_of_etcd_need_no_certificate_in_any_combination() {
+fn etcd_probes_need_no_certificate_in_any_tls_combination() {
     for (name, etcd) in crate::support::tls_combinations() {
         let manifests = render_etcd(&etcd);
         let etcd_container = find_container(pod_spec(&manifests), "etcd");
@@ -180,7 +180,7 @@ fn probes_of_etcd_need_no_certificate_in_any_combination() {
 }
 
 #[test]
-fn without_a_client_certificate_the_servers_is_shown() {
+fn server_certificate_is_used_without_a_client_certificate() {
     let mut etcd = plain_etcd();
     let mut config = tls_config("client");
     config.client = Some(crate::support::secret_ref(""));
@@ -194,7 +194,7 @@ fn without_a_client_certificate_the_servers_is_shown() {
 }
 
 #[test]
-fn a_listener_without_secrets_is_an_error_that_names_the_field() {
+fn tls_listener_without_secret_is_an_error_naming_the_field() {
     let mut etcd = plain_etcd();
     let mut config = tls_config("client");
     config.server.name = None;
@@ -207,7 +207,7 @@ fn a_listener_without_secrets_is_an_error_that_names_the_field() {
 }
 
 #[test]
-fn what_the_controller_holds_back_is_what_runs() {
+fn held_back_image_size_and_replicas_are_rendered() {
     let mut etcd = plain_etcd();
     etcd.spec.etcd.image = Some("etcd:v3.6.1".into());
     etcd.spec.storage_capacity = Some(quantity("64Gi"));
@@ -239,7 +239,7 @@ fn quantity(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quanti
 }
 
 #[test]
-fn the_certificates_of_listeners_are_found_again_in_a_pod() {
+fn listener_tls_is_read_back_from_a_pod() {
     let mut etcd = plain_etcd();
     let found = |etcd: &mainstay_crds::Etcd| {
         let manifests = render_etcd(etcd);
@@ -260,7 +260,7 @@ fn the_certificates_of_listeners_are_found_again_in_a_pod() {
 }
 
 #[test]
-fn the_certificates_of_members_are_found_again_in_the_objects() {
+fn peer_tls_is_read_back_from_stateful_set_and_config_map() {
     let mut etcd = plain_etcd();
     let mut config = crate::support::peer_tls_config("peer");
     config.skip_client_san_verification = Some(true);
@@ -283,7 +283,7 @@ fn the_certificates_of_members_are_found_again_in_the_objects() {
 }
 
 #[test]
-fn pods_may_touch_only_what_is_theirs() {
+fn pod_role_is_limited_to_objects_of_its_etcd() {
     let mut etcd = plain_etcd();
     etcd.spec.backup.store = Some(store_spec("aws"));
     let role = render_etcd(&etcd).role.unwrap();

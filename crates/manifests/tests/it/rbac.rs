@@ -116,7 +116,7 @@ fn granted_permissions(rules: &[PolicyRule]) -> BTreeSet<Permission> {
 const ROLE_NAME: &str = "mainstay-etcd-mainstay";
 
 #[test]
-fn the_controller_may_do_what_it_needs_and_nothing_else() {
+fn controller_role_grants_exactly_the_required_permissions() {
     assert_eq!(
         granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &[])),
         required_permissions()
@@ -124,7 +124,7 @@ fn the_controller_may_do_what_it_needs_and_nothing_else() {
 }
 
 #[test]
-fn everything_that_is_rendered_may_be_applied_and_removed() {
+fn controller_may_apply_and_delete_every_rendered_object() {
     let mut etcd = plain_etcd();
     etcd.spec.backup.store = Some(store_spec("aws"));
     let mut resources: Vec<(String, String)> = render_etcd(&etcd)
@@ -145,7 +145,7 @@ fn everything_that_is_rendered_may_be_applied_and_removed() {
 }
 
 #[test]
-fn the_controller_gives_pods_no_right_it_lacks() {
+fn controller_grants_pods_no_permission_it_lacks() {
     let mut etcd = plain_etcd();
     etcd.spec.backup.store = Some(store_spec("aws"));
     let mut given = render_etcd(&etcd).role.unwrap().rules.unwrap();
@@ -160,7 +160,7 @@ fn the_controller_gives_pods_no_right_it_lacks() {
 }
 
 #[test]
-fn nothing_is_allowed_wholesale_in_any_role() {
+fn no_role_contains_wildcards_or_escalation_verbs() {
     let everything = [
         r#"rbac={"releaseSecrets": true, "secretNamespaces": ["a", "b"]}"#,
         r#"watchNamespace="shoot""#,
@@ -184,7 +184,7 @@ fn nothing_is_allowed_wholesale_in_any_role() {
 }
 
 #[test]
-fn secrets_may_be_limited_to_namespaces() {
+fn secret_access_can_be_limited_to_namespaces() {
     let values = [r#"rbac={"secretNamespaces": ["shoot-a", "shoot-b"]}"#];
     let of_secrets: BTreeSet<Permission> = [permission("", "secrets", "get")].into();
     let cluster_wide = granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &values));
@@ -208,7 +208,7 @@ fn secrets_may_be_limited_to_namespaces() {
 }
 
 #[test]
-fn secrets_are_patched_only_where_that_was_asked_for() {
+fn secret_patch_permission_is_granted_only_when_enabled() {
     let values = [r#"rbac={"releaseSecrets": true}"#];
     let extended = granted_permissions(&role_rules("ClusterRole", ROLE_NAME, &values));
     let difference: Vec<Permission> = (&extended - &required_permissions()).into_iter().collect();
@@ -216,7 +216,7 @@ fn secrets_are_patched_only_where_that_was_asked_for() {
 }
 
 #[test]
-fn an_installation_for_one_namespace_has_no_right_elsewhere() {
+fn single_namespace_installation_has_no_cluster_permissions() {
     let values = [r#"watchNamespace="shoot""#];
     let objects = render_chart(&helm_binaries()[0], &values).unwrap();
     for kind in ["ClusterRole", "ClusterRoleBinding"] {

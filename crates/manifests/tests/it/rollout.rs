@@ -22,7 +22,7 @@ fn render_config(etcd: &Etcd, shape: &RenderInput) -> serde_norway::Mapping {
 }
 
 #[test]
-fn members_that_come_and_go_restart_no_other() {
+fn joining_members_do_not_restart_others() {
     let etcd = plain_etcd();
     let steady = RenderInput::from_etcd(&etcd);
     let before = render(&etcd, &settings(), &steady).unwrap();
@@ -39,7 +39,7 @@ fn members_that_come_and_go_restart_no_other() {
 }
 
 #[test]
-fn a_setting_of_etcd_restarts_every_member() {
+fn changed_etcd_setting_restarts_every_member() {
     let etcd = plain_etcd();
     let shape = RenderInput::from_etcd(&etcd);
     let before = render_checksum(&etcd, &shape);
@@ -60,7 +60,7 @@ fn a_setting_of_etcd_restarts_every_member() {
 }
 
 #[test]
-fn members_that_are_prepared_have_certificates_and_listen_plain() {
+fn members_prepared_for_peer_tls_have_certificates_and_listen_plain() {
     let etcd = plain_etcd();
     let shape = RenderInput {
         peer_tls: PeerTlsPhase::Prepared(peer_tls_config("peer")),
@@ -81,7 +81,7 @@ fn members_that_are_prepared_have_certificates_and_listen_plain() {
 }
 
 #[test]
-fn the_configuration_has_the_addresses_of_every_member() {
+fn configuration_has_the_urls_of_every_member() {
     let mut etcd = plain_etcd();
     etcd.spec.member_name_prefix = Some("eu".into());
     etcd.spec.etcd.additional_advertise_peer_urls = Some(vec![MemberPeerUrls {
@@ -123,7 +123,7 @@ fn the_configuration_has_the_addresses_of_every_member() {
 }
 
 #[test]
-fn a_hibernated_cluster_keeps_its_template_and_has_no_members() {
+fn hibernated_cluster_keeps_its_pod_template_and_has_no_replicas() {
     let mut etcd = plain_etcd();
     let running = render_etcd(&etcd);
     etcd.spec.replicas = 0;
@@ -139,7 +139,7 @@ fn a_hibernated_cluster_keeps_its_template_and_has_no_members() {
 }
 
 #[test]
-fn the_same_resource_gives_the_same_objects() {
+fn rendering_is_deterministic() {
     for (name, etcd, shape) in crate::support::etcd_variants() {
         let once = render(&etcd, &settings(), &shape).unwrap();
         let again = render(&etcd.clone(), &settings(), &shape.clone()).unwrap();

@@ -58,7 +58,7 @@ fn render_documents(etcd: &Etcd, shape: &RenderInput) -> Vec<String> {
 }
 
 #[test]
-fn what_the_controller_applies_is_understood() {
+fn rendered_objects_pass_schema_validation() {
     let (everything, others): (Vec<_>, Vec<_>) = etcd_variants()
         .into_iter()
         .partition(|(name, _, _)| name == "etcd-everything.yaml");
@@ -76,7 +76,7 @@ fn what_the_controller_applies_is_understood() {
 }
 
 #[test]
-fn a_template_for_others_to_run_is_understood() {
+fn objects_without_runtime_components_pass_schema_validation() {
     let etcd = load_sample("etcd-s3.yaml");
     let shape = RenderInput {
         runtime_components: RuntimeComponents::Disabled,
@@ -95,7 +95,7 @@ fn a_template_for_others_to_run_is_understood() {
 }
 
 #[test]
-fn what_the_chart_installs_is_understood() {
+fn chart_objects_pass_schema_validation() {
     let everything = [
         "--kube-version=1.31.0",
         r#"networkPolicy={"enabled": true, "from": [{"podSelector": {}}]}"#,
@@ -118,7 +118,7 @@ fn what_the_chart_installs_is_understood() {
 
 #[test]
 #[should_panic(expected = "Additional properties are not allowed")]
-fn a_field_nobody_knows_would_be_found() {
+fn unknown_field_fails_schema_validation() {
     let wrong = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatta: {}\n";
     validate(&[wrong.to_owned()], &SCHEMA_VERSIONS);
 }

@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn members_are_selected_whatever_labels_they_are_given(
+    fn selectors_match_members_with_any_custom_labels(
         labels in any_labels(), name in "[a-z]([-a-z0-9]{0,10}[a-z0-9])?",
     ) {
         let mut etcd = plain_etcd();
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn pods_of_jobs_and_of_other_etcds_are_never_selected(
+    fn selectors_never_match_pods_of_jobs_or_other_etcds(
         labels in any_labels(), other in "[a-z]{1,8}",
     ) {
         let mut etcd = plain_etcd();
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn the_selector_of_the_stateful_set_is_the_one_it_has_always_had() {
+fn stateful_set_selector_is_stable() {
     let etcd = plain_etcd();
     let selector = stateful_set_selector(&Names::new(&etcd))
         .match_labels
@@ -121,7 +121,7 @@ fn the_selector_of_the_stateful_set_is_the_one_it_has_always_had() {
 }
 
 #[test]
-fn everything_is_owned_by_the_etcd_and_named_and_labelled() {
+fn every_object_is_owned_by_the_etcd_and_labelled() {
     let etcd = plain_etcd();
     for object in render_etcd(&etcd).to_objects().unwrap() {
         let metadata = &object.object.metadata;
@@ -144,7 +144,7 @@ fn everything_is_owned_by_the_etcd_and_named_and_labelled() {
 }
 
 #[test]
-fn objects_come_in_the_order_in_which_they_need_each_other() {
+fn objects_are_ordered_by_dependency() {
     let kinds: Vec<String> = render_etcd(&plain_etcd())
         .to_objects()
         .unwrap()
@@ -168,7 +168,7 @@ fn objects_come_in_the_order_in_which_they_need_each_other() {
 }
 
 #[test]
-fn an_older_api_server_gets_a_budget_it_understands() {
+fn older_api_server_gets_a_v1beta1_pod_disruption_budget() {
     let mut etcd = plain_etcd();
     let annotation = mainstay_manifests::ALLOW_UNHEALTHY_POD_EVICTION;
     etcd.metadata.annotations = Some([(annotation.into(), String::new())].into());

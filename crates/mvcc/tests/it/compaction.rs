@@ -41,7 +41,7 @@ fn check_compaction(rows: &[Row], revision: i64, expected: &[&str]) {
 }
 
 #[test]
-fn the_documented_rows_survive() {
+fn documented_rows_survive_compaction() {
     let at_5 = ["4.0", "5.0t", "6.0", "7.0", "7.1", "7.2t", "8.0"];
     check_compaction(&data_set_1(), 5, &at_5);
     check_compaction(&data_set_2(), 4, &["3.0", "4.0t", "5.0", "6.0t", "7.0t"]);
@@ -49,7 +49,7 @@ fn the_documented_rows_survive() {
 }
 
 #[test]
-fn the_hash_after_compaction_is_the_one_of_a_logically_compacted_source() {
+fn compacted_file_hashes_like_a_logically_compacted_source() {
     let rows = data_set_1();
     let source = build_database(&rows, None, None);
     for compact in 2..=8 {

@@ -12,7 +12,7 @@ fn history_fault(rows: &[Row], compact: Option<i64>) -> RowFault {
 }
 
 #[test]
-fn real_histories_are_sound() {
+fn real_histories_are_valid() {
     let summary = check_history(&build_database(&data_set_1(), None, None)).unwrap();
     assert_eq!(
         (summary.rows, summary.live_keys, summary.leased_keys),
@@ -28,7 +28,7 @@ fn real_histories_are_sound() {
 }
 
 #[test]
-fn a_missing_transaction_is_a_gap() {
+fn missing_transaction_is_a_gap() {
     // Skips the last change of a transaction and the last transaction: their loss leaves no trace.
     for missing in 0..7 {
         let mut rows = data_set_1();
@@ -54,7 +54,7 @@ fn a_missing_transaction_is_a_gap() {
 }
 
 #[test]
-fn a_history_that_begins_late_needs_a_compaction() {
+fn history_that_starts_late_requires_a_compaction() {
     let rows = [put((5, 0), "a", "v")];
     assert!(matches!(history_fault(&rows, None), RowFault::Gap { .. }));
     assert!(check_history(&build_database(&rows, Some(4), Some(4))).is_ok());
@@ -65,7 +65,7 @@ fn a_history_that_begins_late_needs_a_compaction() {
 }
 
 #[test]
-fn contradicting_numbers_are_named() {
+fn contradicting_revision_and_version_are_reported() {
     for (created, version) in [(0, 1), (3, 1), (2, 2), (2, 0), (1, 1), (2, -1)] {
         let row = PutRow {
             at: (2, 0),
@@ -94,7 +94,7 @@ fn contradicting_numbers_are_named() {
 }
 
 #[test]
-fn a_skipped_version_is_discontinuous() {
+fn skipped_version_is_discontinuous() {
     let rows = [
         put((2, 0), "a", "1"),
         PutRow {
@@ -118,7 +118,7 @@ fn a_skipped_version_is_discontinuous() {
 }
 
 #[test]
-fn a_delete_of_nothing_is_an_orphan_unless_compacted() {
+fn delete_of_a_missing_key_is_an_orphan_unless_compacted() {
     let rows = [put((2, 0), "a", "1"), delete((3, 0), "b")];
     assert!(matches!(
         history_fault(&rows, None),
@@ -130,7 +130,7 @@ fn a_delete_of_nothing_is_an_orphan_unless_compacted() {
 }
 
 #[test]
-fn rows_a_compaction_forgot_are_a_warning() {
+fn rows_left_by_a_compaction_are_a_warning() {
     let rows = data_set_1();
     let summary = check_history(&build_database(&rows, Some(5), Some(5))).unwrap();
     assert!(matches!(
@@ -145,7 +145,7 @@ fn rows_a_compaction_forgot_are_a_warning() {
 }
 
 #[test]
-fn the_mark_of_a_bumped_revision_is_accepted() {
+fn marker_of_a_bumped_revision_is_accepted() {
     let mut rows = data_set_1();
     let key = RevisionKey::first_of(Revision(1_000));
     rows.push(Row {
@@ -159,7 +159,7 @@ fn the_mark_of_a_bumped_revision_is_accepted() {
 /// Rows are compared in batches, so an error may be reported some rows later. It must still be the first error of the
 /// history, wherever it is in a batch.
 #[test]
-fn of_two_faults_the_first_is_told() {
+fn first_of_two_faults_is_reported() {
     for broken in [2, 255, 256, 257, 600, 998] {
         let mut rows: Vec<Row> = (2..1000)
             .map(|main| put((main, 0), &main.to_string(), "v"))

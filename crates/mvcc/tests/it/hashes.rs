@@ -11,7 +11,7 @@ fn hash_at(database: &mainstay_bbolt::Database<Vec<u8>>, revision: i64) -> u32 {
 }
 
 #[test]
-fn an_empty_store_hashes_to_the_bucket_name() {
+fn empty_store_hashes_to_the_bucket_name() {
     let database = build_database(&[], None, None);
     let answer = HashKv {
         hash: 1_084_519_789,
@@ -22,7 +22,7 @@ fn an_empty_store_hashes_to_the_bucket_name() {
 }
 
 #[test]
-fn an_uncompacted_history_hashes_as_live_servers_do() {
+fn uncompacted_history_hashes_like_a_live_server() {
     let database = build_database(&data_set_1(), None, None);
     let answers = [
         (1, 1_084_519_789),
@@ -40,7 +40,7 @@ fn an_uncompacted_history_hashes_as_live_servers_do() {
 }
 
 #[test]
-fn a_compacted_history_hashes_the_same_before_and_after_physical_compaction() {
+fn hash_is_the_same_before_and_after_physical_compaction() {
     let rows = data_set_1();
     let physical: Vec<_> = rows
         .iter()
@@ -76,7 +76,7 @@ fn a_compacted_history_hashes_the_same_before_and_after_physical_compaction() {
 }
 
 #[test]
-fn a_file_hashes_as_a_server_that_has_compacted_farther_and_not_less_far() {
+fn file_hash_matches_servers_compacted_at_or_after_its_compaction() {
     let history = build_database(&data_set_1(), None, None);
     let compacted = build_database(&data_set_1(), Some(5), Some(5));
     let asked = (Revision(8), Some(Revision(5)));
@@ -99,7 +99,7 @@ fn a_file_hashes_as_a_server_that_has_compacted_farther_and_not_less_far() {
 }
 
 #[test]
-fn tombstones_at_the_compaction_revision_do_not_count() {
+fn tombstones_at_the_compaction_revision_are_not_hashed() {
     let rows = data_set_2();
     assert_eq!(hash_at(&build_database(&rows, None, None), 7), 257_016_211);
     assert_eq!(
@@ -120,7 +120,7 @@ fn tombstones_at_the_compaction_revision_do_not_count() {
 }
 
 #[test]
-fn positions_beyond_the_rows_raise_the_revision() {
+fn compaction_mark_beyond_the_rows_raises_the_revision() {
     let rows = [
         PutRow {
             at: (5, 0),
@@ -142,7 +142,7 @@ fn positions_beyond_the_rows_raise_the_revision() {
 }
 
 #[test]
-fn the_status_hash_of_the_smallest_file_is_the_documented_one() {
+fn status_hash_of_the_smallest_file_is_the_documented_one() {
     let database = build_database(&[put((2, 0), "a", "1")], None, None);
     let status = compute_status_hash(&database).unwrap();
     assert_eq!((status.hash, status.entries), (103_412_234, 3));

@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn hashes_and_compactions_agree_with_the_model(
+    fn hashes_and_compactions_match_the_model(
         transactions in prop::collection::vec(
             prop::collection::vec((0..NAMES.len(), prop::bool::weighted(0.3)), 1..4), 1..40),
         at in 0.0f64..1.0,

@@ -15,12 +15,12 @@ fn parse(args: &[&str]) -> Result<CopyArgs, clap::Error> {
 }
 
 #[test]
-fn both_groups_live_in_one_command() {
+fn source_and_destination_flags_do_not_conflict() {
     CopyArgs::command().debug_assert();
 }
 
 #[test]
-fn every_flag_has_help_and_a_variable() {
+fn every_flag_has_help_and_an_environment_variable() {
     for argument in CopyArgs::command().get_arguments() {
         let name = argument.get_id().as_str();
         if name == "help" {
@@ -33,7 +33,7 @@ fn every_flag_has_help_and_a_variable() {
 }
 
 #[test]
-fn container_variables_are_those_operators_already_set() {
+fn container_variables_equal_those_of_etcd_backup_restore() {
     let command = CopyArgs::command();
     let variable = |id: &str| {
         let argument = command
@@ -50,7 +50,7 @@ fn container_variables_are_those_operators_already_set() {
 }
 
 #[test]
-fn no_flags_mean_the_local_default_container() {
+fn no_flags_select_the_default_local_container() {
     let config = parse(&[]).unwrap().store.into_config().unwrap();
     assert_eq!(
         config,
@@ -59,7 +59,7 @@ fn no_flags_mean_the_local_default_container() {
 }
 
 #[test]
-fn the_source_group_is_independent_of_the_destination() {
+fn source_flags_are_independent_of_the_destination() {
     let args = parse(&[
         "--storage-provider=S3",
         "--store-container=here",
@@ -89,7 +89,7 @@ fn the_source_group_is_independent_of_the_destination() {
 }
 
 #[test]
-fn a_remote_provider_without_container_names_flag_and_variable() {
+fn remote_provider_without_container_error_names_flag_and_variable() {
     let error = parse(&["--source-storage-provider=S3"])
         .unwrap()
         .source
@@ -101,7 +101,7 @@ fn a_remote_provider_without_container_names_flag_and_variable() {
 }
 
 #[test]
-fn nonsense_is_refused_while_parsing() {
+fn invalid_flag_values_are_refused_while_parsing() {
     for bad in [
         "--storage-provider=s3",
         "--storage-provider=FAILED",

@@ -55,7 +55,7 @@ fn expected_keys() -> S3Identity {
 }
 
 #[test]
-fn a_directory_holds_one_file_per_field_and_line_breaks_do_not_count() {
+fn credential_directory_has_one_file_per_field_without_line_breaks() {
     let mount = CredentialMount::new(&KEY_FIELDS);
     let access = S3Credentials::find(
         &mount.env_for_directory("AWS_APPLICATION_CREDENTIALS"),
@@ -70,7 +70,7 @@ fn a_directory_holds_one_file_per_field_and_line_breaks_do_not_count() {
 }
 
 #[test]
-fn a_json_file_in_the_directory_wins_over_the_other_files() {
+fn json_file_in_the_directory_overrides_the_other_files() {
     let mount = CredentialMount::new(&KEY_FIELDS);
     let json = r#"{"region": "us-1", "accessKeyID": "id", "secretAccessKey": "secret",
         "s3ForcePathStyle": true, "insecureSkipVerify": false, "endpoint": "https://s3.local"}"#;
@@ -86,7 +86,7 @@ fn a_json_file_in_the_directory_wins_over_the_other_files() {
 }
 
 #[test]
-fn the_json_variable_wins_over_the_directory_variable() {
+fn json_variable_overrides_the_directory_variable() {
     let (directory, file) = (
         CredentialMount::new(&KEY_FIELDS),
         CredentialMount::new(&[(
@@ -130,7 +130,7 @@ fn each_role_reads_its_own_variables_only() {
 }
 
 #[test]
-fn a_missing_field_is_named_with_file_and_variable() {
+fn missing_field_is_named_with_file_and_variable() {
     let mount = CredentialMount::new(&[("region", "eu-1"), ("accessKeyID", "id")]);
     let env = mount.env_for_directory("SOURCE_AWS_APPLICATION_CREDENTIALS");
     let error = S3Credentials::find(&env, StoreRole::Source).unwrap_err();
@@ -145,7 +145,7 @@ fn a_missing_field_is_named_with_file_and_variable() {
 }
 
 #[test]
-fn a_path_that_leads_nowhere_is_named() {
+fn missing_credential_path_is_named() {
     let env = Environment::from_iter([("AWS_APPLICATION_CREDENTIALS", "/no/such/directory")]);
     let error = S3Credentials::find(&env, StoreRole::Primary).unwrap_err();
     assert!(
@@ -161,7 +161,7 @@ fn a_path_that_leads_nowhere_is_named() {
 }
 
 #[test]
-fn files_that_cannot_be_credentials_are_refused() {
+fn invalid_credential_files_are_refused() {
     let mount = CredentialMount::new(&[("huge", &"x".repeat((1 << 20) + 1)), ("list.json", "[]")]);
     let env = mount.env_for_file("AWS_APPLICATION_CREDENTIALS_JSON", "huge");
     assert!(matches!(
@@ -182,7 +182,7 @@ fn files_that_cannot_be_credentials_are_refused() {
 }
 
 #[test]
-fn a_role_is_taken_on_with_the_token_beside_it() {
+fn role_is_assumed_with_the_token_file_beside_it() {
     let mount = CredentialMount::new(&[
         ("region", "r"),
         ("roleARN", "arn:aws:iam::1:role/x"),
@@ -214,7 +214,7 @@ fn a_role_is_taken_on_with_the_token_beside_it() {
 }
 
 #[test]
-fn a_customer_key_may_be_plain_or_base64_and_must_be_32_bytes() {
+fn customer_key_is_plain_or_base64_and_must_be_32_bytes() {
     let plain = "0123456789abcdef0123456789abcdef";
     let encoded = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
     let find = |key: &str, algorithm: &str| {
@@ -235,7 +235,7 @@ fn a_customer_key_may_be_plain_or_base64_and_must_be_32_bytes() {
 }
 
 #[test]
-fn ecs_reads_plain_variables_and_a_role_may_have_its_own() {
+fn ecs_reads_plain_variables_and_source_variables_override_them() {
     let common = [
         ("ECS_ENDPOINT", "ecs.local:9021"),
         ("ECS_ACCESS_KEY_ID", "id"),
@@ -317,7 +317,7 @@ fn ocs_azure_and_oss_need_all_their_fields() {
 }
 
 #[test]
-fn google_files_are_told_apart_and_the_endpoint_lies_beside_them() {
+fn google_account_type_is_detected_and_endpoint_file_is_read() {
     let mount = CredentialMount::new(&[
         ("key.json", r#"{"type": "service_account"}"#),
         ("external.json", r#"{"type": "external_account"}"#),
@@ -347,7 +347,7 @@ fn google_files_are_told_apart_and_the_endpoint_lies_beside_them() {
 }
 
 #[test]
-fn a_fingerprint_changes_with_the_files_and_only_then() {
+fn fingerprint_changes_only_when_the_files_change() {
     let mount = CredentialMount::new(&KEY_FIELDS);
     let env = mount.env_for_directory("AWS_APPLICATION_CREDENTIALS");
     let now = || fingerprint_credentials(&env, StoreRole::Primary, StorageProvider::S3);
@@ -371,7 +371,7 @@ fn a_fingerprint_changes_with_the_files_and_only_then() {
 }
 
 #[test]
-fn a_mounted_secret_that_is_swapped_by_its_link_is_noticed() {
+fn mounted_secret_replaced_by_symlink_is_detected() {
     let mount = CredentialMount::new(&[]);
     for (version, secret) in [("..v1", "old"), ("..v2", "newer")] {
         let directory = mount.path().join(version);

@@ -29,7 +29,7 @@ fn status_error(status: u16) -> AttemptError {
 }
 
 #[test]
-fn a_busy_server_is_transient_and_one_that_lacks_the_call_is_not() {
+fn busy_server_is_transient_and_unimplemented_call_is_not() {
     assert_eq!(status_error(503).class(), ErrorClass::Transient);
     assert_eq!(status_error(500).class(), ErrorClass::Transient);
     assert_eq!(status_error(429).class(), ErrorClass::Transient);
@@ -37,7 +37,7 @@ fn a_busy_server_is_transient_and_one_that_lacks_the_call_is_not() {
 }
 
 #[test]
-fn refusals_keep_their_meaning_inside_opaque_errors() {
+fn http_status_inside_opaque_errors_determines_the_class() {
     assert_eq!(status_error(400).class(), ErrorClass::Invalid);
     assert_eq!(status_error(401).class(), ErrorClass::Denied);
     assert_eq!(status_error(403).class(), ErrorClass::Denied);
@@ -54,7 +54,7 @@ fn refusals_keep_their_meaning_inside_opaque_errors() {
 }
 
 #[test]
-fn a_broken_connection_is_transient() {
+fn broken_connection_is_transient() {
     assert_eq!(
         http_error(io::Error::from(io::ErrorKind::ConnectionReset)).class(),
         ErrorClass::Transient
@@ -62,7 +62,7 @@ fn a_broken_connection_is_transient() {
 }
 
 #[test]
-fn an_untrusted_certificate_is_not_worth_a_retry() {
+fn untrusted_certificate_is_not_retried() {
     let tls = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
     assert_eq!(
         http_error(io::Error::other(io::Error::other(tls))).class(),
@@ -71,7 +71,7 @@ fn an_untrusted_certificate_is_not_worth_a_retry() {
 }
 
 #[test]
-fn an_unexplained_failure_is_not_retried() {
+fn unclassified_failure_is_not_retried() {
     assert_eq!(
         generic_error(io::Error::other("unparsable answer")).class(),
         ErrorClass::Invalid
@@ -79,7 +79,7 @@ fn an_unexplained_failure_is_not_retried() {
 }
 
 #[test]
-fn a_full_disk_is_not_retried() {
+fn full_disk_is_not_retried() {
     let full = AttemptError::file("x", io::Error::from(io::ErrorKind::StorageFull));
     assert_eq!(full.class(), ErrorClass::Invalid);
 }
@@ -100,7 +100,7 @@ fn messages_name_step_provider_container_and_key() {
 }
 
 #[test]
-fn an_error_survives_the_trip_through_std_io() {
+fn store_error_survives_conversion_through_std_io() {
     let error = StoreError::AlreadyExists {
         place: test_location(),
     }

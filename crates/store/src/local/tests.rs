@@ -33,7 +33,7 @@ fn file_mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_container_cannot_lead_out_of_the_home_directory() {
+fn container_cannot_escape_the_home_directory() {
     for bad in ["", "/etc", "..", "a/../../b", "."] {
         assert!(
             Directory::new_below(Path::new("/somewhere"), bad).is_none(),
@@ -44,7 +44,7 @@ fn a_container_cannot_lead_out_of_the_home_directory() {
 }
 
 #[test]
-fn directories_and_files_are_for_this_user_only() {
+fn directories_and_files_are_accessible_to_their_owner_only() {
     let (home, directory) = test_directory();
     put_object(&directory, "p/v2/Full", b"x", WriteMode::Create).unwrap();
     for folder in ["default.bkp", "default.bkp/p", "default.bkp/p/v2"] {
@@ -54,7 +54,7 @@ fn directories_and_files_are_for_this_user_only() {
 }
 
 #[test]
-fn an_unfinished_file_is_invisible_and_leaves_nothing_when_dropped() {
+fn unfinished_file_is_invisible_and_is_removed_when_dropped() {
     let (home, directory) = test_directory();
     let file = directory.create_unfinished("v2/Full").unwrap();
     file.write_at(b"half", 0).unwrap();
@@ -81,7 +81,7 @@ fn create_only_keeps_the_first_object() {
 }
 
 #[test]
-fn a_replaced_file_has_another_version() {
+fn replaced_file_has_a_different_version() {
     let (_home, directory) = test_directory();
     put_object(&directory, "k", b"first", WriteMode::Overwrite).unwrap();
     let before = directory.head("k").unwrap();
@@ -90,7 +90,7 @@ fn a_replaced_file_has_another_version() {
 }
 
 #[test]
-fn a_listing_stays_inside_its_folder() {
+fn listing_stays_inside_its_directory() {
     let (_home, directory) = test_directory();
     for key in [
         "a/etcd/v2/x",
@@ -113,7 +113,7 @@ fn a_listing_stays_inside_its_folder() {
 }
 
 #[test]
-fn a_folder_is_not_an_object() {
+fn directory_is_not_an_object() {
     let (_home, directory) = test_directory();
     put_object(&directory, "a/b", b"x", WriteMode::Create).unwrap();
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_folder_is_not_an_object() {
 }
 
 #[test]
-fn leftovers_of_a_crash_are_removed_a_day_later() {
+fn leftovers_of_a_crash_are_removed_after_a_day() {
     let (home, directory) = test_directory();
     put_object(&directory, "k", b"x", WriteMode::Create).unwrap();
     let root = home.path().join("default.bkp");
@@ -156,7 +156,7 @@ fn leftovers_of_a_crash_are_removed_a_day_later() {
 }
 
 #[test]
-fn deleting_twice_is_fine() {
+fn deleting_twice_succeeds() {
     let (_home, directory) = test_directory();
     put_object(&directory, "k", b"x", WriteMode::Create).unwrap();
     directory.delete("k").unwrap();

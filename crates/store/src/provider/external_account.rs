@@ -150,7 +150,7 @@ impl ExternalAccount {
             path: path.to_owned(),
             source,
         })?;
-        let account: ExternalAccountConfig = serde_json::from_str(&text).map_err(|error| {
+        let config: ExternalAccountConfig = serde_json::from_str(&text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             ExternalAccountError::InvalidFile {
                 path: path.to_owned(),
@@ -159,10 +159,10 @@ impl ExternalAccount {
             }
         })?;
         let addresses = [
-            ("token_url", Some(&account.token_url)),
+            ("token_url", Some(&config.token_url)),
             (
                 "service_account_impersonation_url",
-                account.service_account_impersonation_url.as_ref(),
+                config.service_account_impersonation_url.as_ref(),
             ),
         ];
         for (field, url) in addresses {
@@ -179,7 +179,7 @@ impl ExternalAccount {
             .build()
             .map_err(|source| ExternalAccountError::Client { source })?;
         Ok(Self {
-            config: account,
+            config,
             client,
             cached: Mutex::new(None),
         })

@@ -45,14 +45,14 @@ fn mount_credentials(extra: &[(&str, &str)]) -> (TempDir, Environment) {
 }
 
 #[test]
-fn a_store_never_shows_more_than_its_bucket() {
+fn debug_output_of_a_store_shows_its_bucket_only() {
     let (_directory, env) = mount_credentials(&[]);
     let shown = describe_backend(StorageProvider::S3, "bucket", None, &env);
     assert_eq!(shown, "Remote(Remote(AmazonS3(bucket)))");
 }
 
 #[test]
-fn a_bucket_goes_in_front_of_the_host_only_where_that_can_work() {
+fn virtual_hosted_style_is_used_only_where_possible() {
     let addressed = |endpoint: &str, bucket: &str, path_style: bool| {
         let builder = AmazonS3Builder::new();
         let builder =
@@ -84,7 +84,7 @@ fn a_bucket_goes_in_front_of_the_host_only_where_that_can_work() {
 }
 
 #[test]
-fn every_provider_opens_without_a_request() {
+fn every_provider_opens_without_sending_a_request() {
     let ambient = Environment::from_iter([
         ("AWS_REGION", "eu-1"),
         ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
@@ -102,7 +102,7 @@ fn every_provider_opens_without_a_request() {
 }
 
 #[test]
-fn an_endpoint_must_be_an_http_address() {
+fn endpoint_must_be_an_http_url() {
     let (_directory, env) = mount_credentials(&[("endpoint", "s3.local")]);
     let config = StoreConfig::new(StorageProvider::S3, "bucket");
     let error = open_backend(&config, &env).unwrap_err();
@@ -217,7 +217,7 @@ fn is_request_complete(request: &[u8]) -> bool {
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[tokio::test]
-async fn a_foreign_token_is_traded_once_and_then_kept() {
+async fn external_token_is_exchanged_once_and_cached() {
     let service = TokenService::start(vec![
         r#"200 {"access_token": "federated", "expires_in": 3600}"#,
     ]);
@@ -245,7 +245,7 @@ async fn a_foreign_token_is_traded_once_and_then_kept() {
 }
 
 #[tokio::test]
-async fn a_service_account_is_impersonated_with_the_traded_token() {
+async fn service_account_is_impersonated_with_the_exchanged_token() {
     let service = TokenService::start(vec![
         r#"200 {"access_token": "federated", "expires_in": 3600}"#,
         r#"200 {"accessToken": "impersonated", "expireTime": "2030-01-01T00:00:00Z"}"#,
@@ -271,7 +271,7 @@ async fn a_service_account_is_impersonated_with_the_traded_token() {
 }
 
 #[tokio::test]
-async fn a_token_about_to_expire_is_traded_again() {
+async fn token_about_to_expire_is_exchanged_again() {
     let service = TokenService::start(vec![r#"200 {"access_token": "short", "expires_in": 60}"#]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
     let account =
@@ -283,7 +283,7 @@ async fn a_token_about_to_expire_is_traded_again() {
 }
 
 #[tokio::test]
-async fn a_refused_trade_is_denied_and_a_broken_service_is_transient() {
+async fn refused_token_exchange_is_denied_and_server_error_is_transient() {
     let service = TokenService::start(vec!["403 {}", "503 {}", "200 {}"]);
     let (service, directory) = (service.await, tempfile::tempdir().unwrap());
     let account =
@@ -305,7 +305,7 @@ async fn a_refused_trade_is_denied_and_a_broken_service_is_transient() {
 }
 
 #[tokio::test]
-async fn tokens_travel_over_tls_only() {
+async fn tokens_are_sent_over_tls_only() {
     let service = TokenService::start(vec!["200 {}"]).await;
     let directory = tempfile::tempdir().unwrap();
     let file = service.write_account_file(&directory, false);

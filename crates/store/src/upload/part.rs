@@ -35,17 +35,17 @@ impl PartTask {
         store: Arc<StoreInner>,
         key: &str,
         session: Arc<UploadSession>,
-        slot: PartPosition,
+        position: PartPosition,
         bytes: Bytes,
     ) -> Self {
-        let first = session.send_part(slot, bytes.clone());
+        let first_attempt = session.send_part(position, bytes.clone());
         Self {
             store,
             key: key.to_owned(),
             session,
-            position: slot,
+            position,
             bytes,
-            first_attempt: first,
+            first_attempt,
         }
     }
 
@@ -54,16 +54,16 @@ impl PartTask {
             store,
             key,
             session,
-            position: slot,
+            position,
             bytes,
-            first_attempt: first,
+            first_attempt,
         } = self;
         let mut attempts = RetryState::new(store.retry_policy);
-        let mut outcome = attempts.with_request_timeout(first).await;
+        let mut outcome = attempts.with_request_timeout(first_attempt).await;
         loop {
             let fault = match outcome {
                 Ok(id) => {
-                    let index = slot.index;
+                    let index = position.index;
                     return Ok(SentPart { index, id, bytes });
                 }
                 Err(fault) => fault,
@@ -81,7 +81,7 @@ impl PartTask {
                     exhausted.into_store_error(StoreOperation::UploadPart, place())
                 })?;
             outcome = attempts
-                .with_request_timeout(session.send_part(slot, bytes.clone()))
+                .with_request_timeout(session.send_part(position, bytes.clone()))
                 .await;
         }
     }

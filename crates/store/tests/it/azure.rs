@@ -23,13 +23,13 @@ pub(crate) fn open_store(azurite: &Azurite, endpoint: &str, key: &str) -> SnapSt
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn azure_blob_storage_keeps_every_promise() {
+async fn azure_blob_storage_passes_the_conformance_tests() {
     let azurite = Azurite::start().await;
     conformance::run_all(&open_store(&azurite, &azurite.endpoint, Azurite::KEY)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_account_key_is_denied() {
+async fn wrong_account_key_is_denied() {
     let azurite = Azurite::start().await;
     let store = open_store(&azurite, &azurite.endpoint, "d3Jvbmcga2V5");
     let error = store.list("v2").await.unwrap_err();

@@ -28,10 +28,10 @@ fn open_with_short_timeout(weed: &SeaweedFs, proxy: &Proxy) -> SnapStore {
     )
 }
 
-fn open_with_config(weed: &SeaweedFs, proxy: &Proxy, effort: TransferConfig) -> SnapStore {
+fn open_with_config(weed: &SeaweedFs, proxy: &Proxy, transfer: TransferConfig) -> SnapStore {
     let config = StoreConfig {
         endpoint: Some(proxy.endpoint.parse().unwrap()),
-        transfer: effort,
+        transfer,
         ..StoreConfig::new(StorageProvider::S3, SeaweedFs::BUCKET)
     };
     SnapStore::open(&config, &s3::write_environment(weed)).unwrap()
@@ -70,7 +70,7 @@ async fn downloads_survive_errors_resets_short_and_slow_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_goes_on_from_the_byte_it_reached() {
+async fn download_resumes_from_the_byte_it_reached() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let bytes = random_bytes(2, 8 * MIB);
     put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
@@ -93,7 +93,7 @@ async fn a_download_goes_on_from_the_byte_it_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trickle_that_outlives_every_deadline_still_arrives() {
+async fn slow_download_completes_beyond_the_retry_timeout() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let bytes = random_bytes(3, 2 * MIB);
     put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
@@ -137,7 +137,7 @@ const WRITE_FAULTS: [(RequestKind, usize, InjectedFault); 11] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uploads_survive_errors_resets_and_lost_answers() {
+async fn uploads_survive_errors_resets_and_lost_responses() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let direct = s3::open_store(&weed, &weed.endpoint);
     let bytes = random_bytes(4, 17 * MIB + 3);
@@ -158,7 +158,7 @@ async fn uploads_survive_errors_resets_and_lost_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_to_a_create_only_write_is_not_mistaken_for_an_obstacle() {
+async fn lost_response_to_a_create_only_write_is_not_a_conflict() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let bytes = random_bytes(5, 1000);
     for fault in [
@@ -180,7 +180,7 @@ async fn a_lost_answer_to_a_create_only_write_is_not_mistaken_for_an_obstacle() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_object_is_an_obstacle_also_after_a_retry() {
+async fn foreign_object_is_a_conflict_even_after_a_retry() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
     let (ours, foreign) = (random_bytes(6, 1000), random_bytes(7, 1000));
@@ -199,7 +199,7 @@ async fn a_foreign_object_is_an_obstacle_also_after_a_retry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_conditional_writes_is_asked_first() {
+async fn existing_object_is_kept_without_conditional_write_support() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
     let (first, second) = (random_bytes(6, 1000), random_bytes(7, 1000));
@@ -277,7 +277,7 @@ async fn assert_outage_is_reported(weed: &SeaweedFs, effort: TransferConfig, fau
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_is_reported_before_the_deadline() {
+async fn outage_is_reported_before_the_deadline() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let direct = s3::open_store(&weed, &weed.endpoint);
     put_object(&direct, "object", &random_bytes(8, 9 * MIB)).await;
@@ -296,7 +296,7 @@ async fn an_outage_is_reported_before_the_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_cannot_finish_leaves_no_object_and_no_parts() {
+async fn failed_upload_leaves_no_object_and_no_parts() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let effort = TransferConfig {
         retry_timeout: Duration::from_secs(10),
@@ -333,7 +333,7 @@ async fn an_upload_that_cannot_finish_leaves_no_object_and_no_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_is_closed_after_an_abandoned_write() {
+async fn upload_is_closed_after_an_abandoned_write() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
     proxy.inject(RequestKind::Any, 0, usize::MAX, InjectedFault::NeverRespond);
@@ -352,7 +352,7 @@ async fn an_upload_is_closed_after_an_abandoned_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn azure_transfers_survive_faults_too() {
+async fn azure_transfers_survive_faults() {
     let azurite = Azurite::start().await;
     let proxy = Proxy::start(&azurite.endpoint).await;
     let store = azure::open_store(&azurite, &proxy.endpoint, Azurite::KEY);

@@ -28,7 +28,7 @@ fn translate_google_request(parts: &mut request::Parts) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_xml_api_of_google_keeps_every_promise() {
+async fn google_xml_api_passes_the_conformance_tests() {
     let weed = SeaweedFs::start(Access::Anonymous).await;
     let proxy = Proxy::start_translating(&weed.endpoint, translate_google_request).await;
     let config = StoreConfig {

@@ -24,7 +24,7 @@ fn open_local_store() -> (TempDir, SnapStore) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_keeps_every_promise() {
+async fn local_directory_passes_the_conformance_tests() {
     let (_home, store) = open_local_store();
     conformance::run_all(&store).await;
 }
@@ -43,7 +43,7 @@ async fn objects_are_files_below_the_home_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_is_invisible_until_it_is_finished_and_gone_when_dropped() {
+async fn upload_is_invisible_until_finished_and_removed_when_dropped() {
     let (home, store) = open_local_store();
     let mut writer = store
         .upload("v2/Full-1", UploadOptions::default())
@@ -78,7 +78,7 @@ async fn an_upload_is_invisible_until_it_is_finished_and_gone_when_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forbidden_directory_is_denied_at_once() {
+async fn forbidden_directory_is_denied_without_retries() {
     let (home, store) = open_local_store();
     // Root ignores permissions, so a file takes the place of the directory.
     fs::write(home.path().join("default.bkp"), "a file").unwrap();
@@ -89,7 +89,7 @@ async fn a_forbidden_directory_is_denied_at_once() {
 }
 
 #[test]
-fn without_a_home_directory_nothing_is_opened() {
+fn store_without_a_home_directory_is_not_opened() {
     let config = StoreConfig::new(StorageProvider::Local, "default.bkp");
     let error = SnapStore::open(&config, &Environment::default()).unwrap_err();
     assert!(matches!(error, StoreOpenError::HomeUnset), "{error:?}");

@@ -20,7 +20,7 @@ async fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_pauses_is_not_buried() {
+async fn paused_reader_limits_the_prefetch() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let bytes = random_bytes(1, 80 * MIB);
     put_object(&s3::open_store(&weed, &weed.endpoint), "object", &bytes).await;
@@ -48,7 +48,7 @@ async fn a_reader_that_pauses_is_not_buried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_download_stops_fetching() {
+async fn dropped_download_stops_fetching() {
     let weed = SeaweedFs::start(Access::Keys).await;
     put_object(
         &s3::open_store(&weed, &weed.endpoint),
@@ -78,7 +78,7 @@ async fn a_dropped_download_stops_fetching() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_takes_nothing_stops_the_writer() {
+async fn stalled_store_blocks_the_writer() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let proxy = Proxy::start(&weed.endpoint).await;
     proxy.inject(

@@ -47,7 +47,7 @@ pub(crate) fn write_environment(weed: &SeaweedFs) -> Environment {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_s3_server_keeps_every_promise() {
+async fn s3_server_passes_the_conformance_tests() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let store = open_store(&weed, &weed.endpoint);
     conformance::run_all(&store).await;
@@ -87,7 +87,7 @@ async fn assert_no_abandoned_parts(weed: &SeaweedFs) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn appliances_are_reached_by_the_same_client() {
+async fn ecs_and_ocs_use_the_s3_client() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let host = weed.endpoint.strip_prefix("http://").unwrap();
     let ecs = Environment::from_iter([
@@ -151,7 +151,7 @@ async fn wrong_credentials_are_denied_without_retries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replaced_credential_files_are_noticed_and_used() {
+async fn replaced_credential_files_are_detected_and_used() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let fields = [
         ("region", "us-east-1"),
@@ -181,7 +181,7 @@ async fn replaced_credential_files_are_noticed_and_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_bucket_is_an_answer_not_an_outage() {
+async fn missing_bucket_is_not_found_and_not_retried() {
     let weed = SeaweedFs::start(Access::Keys).await;
     let config = StoreConfig {
         endpoint: Some(weed.endpoint.parse().unwrap()),
@@ -195,7 +195,7 @@ async fn a_missing_bucket_is_an_answer_not_an_outage() {
 }
 
 #[test]
-fn swift_is_refused_with_a_way_out() {
+fn swift_is_refused_with_an_alternative() {
     let config = StoreConfig::new(StorageProvider::Swift, "backups");
     let error = SnapStore::open(&config, &Environment::default()).unwrap_err();
     assert!(

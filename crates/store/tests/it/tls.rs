@@ -46,7 +46,7 @@ fn open_store(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_private_authority_is_trusted_when_told_and_refused_at_once_when_not() {
+async fn private_ca_is_trusted_if_configured_and_refused_without_retries() {
     let certificate = generate_self_signed();
     let weed = SeaweedFs::start_tls(&certificate).await;
 

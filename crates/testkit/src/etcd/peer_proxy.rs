@@ -48,14 +48,14 @@ impl PeerProxies {
     /// Starts a proxy in front of each listen URL.
     pub(super) fn start(listen_urls: &[String]) -> Self {
         let runtime = ProxyRuntime::new();
-        let names = Arc::new(MemberIndexes::default());
+        let member_indexes = Arc::new(MemberIndexes::default());
         let isolated = watch::Sender::new(BTreeSet::new());
-        let urls = listen_urls.iter().enumerate().map(|(to, url)| {
+        let urls = listen_urls.iter().enumerate().map(|(target, url)| {
             let (listener, address) = runtime.listen();
             let proxy = PeerProxy {
-                target: to,
+                target,
                 target_address: parse_address(url),
-                member_indexes: Arc::clone(&names),
+                member_indexes: Arc::clone(&member_indexes),
                 isolated: isolated.subscribe(),
             };
             runtime.spawn(proxy.serve(listener));
@@ -63,7 +63,7 @@ impl PeerProxies {
         });
         Self {
             urls: urls.collect(),
-            member_indexes: names,
+            member_indexes,
             isolated,
             _runtime: runtime,
         }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sender_is_known_by_its_header_however_it_arrives() {
+    fn sender_is_parsed_from_a_header_split_at_any_byte() {
         let request = b"POST /raft HTTP/1.1\r\nX-Server-From: 8e9e05c52164694d\r\n\r\nbody";
         for split in 0..request.len() {
             let mut received = request[..split].to_vec();

@@ -91,16 +91,16 @@ impl EtcdServer {
 
     /// Starts a server without waiting, for members that need each other to become healthy.
     pub(crate) fn spawn(version: EtcdRelease, options: EtcdOptions) -> Self {
-        let home = TempDir::with_prefix("etcd-").expect("a temporary directory");
+        let temp_dir = TempDir::with_prefix("etcd-").expect("a temporary directory");
         let data_dir = options
             .data_dir
             .clone()
-            .unwrap_or_else(|| home.path().join("data"));
+            .unwrap_or_else(|| temp_dir.path().join("data"));
         let peer_url = options.peer_url.clone().unwrap_or_else(free_url);
         let mut etcd = Self {
             version,
             options,
-            temp_dir: home,
+            temp_dir,
             data_dir,
             client_url: free_url(),
             peer_url,

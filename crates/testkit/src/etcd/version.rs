@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_of_the_middle_version_is_for_it_and_the_newest() {
+    fn newer_or_equal_lists_the_release_and_later_ones() {
         let versions: Vec<_> = EtcdRelease::V3_5.newer_or_equal().collect();
         assert_eq!(versions, [EtcdRelease::V3_5, EtcdRelease::V3_5New]);
     }

@@ -60,27 +60,24 @@ impl ApiServer {
     pub async fn start() -> Self {
         install_crypto_provider();
         let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
-        let home = TempDir::with_prefix("kubernetes-").expect("a temporary directory");
-        let pki = Pki::create(home.path().join("pki"));
-        let kubeconfig = home.path().join(KUBECONFIG_FILE);
-        let mut own = OwnedServer {
+        let temp_dir = TempDir::with_prefix("kubernetes-").expect("a temporary directory");
+        let pki = Pki::create(temp_dir.path().join("pki"));
+        let kubeconfig = temp_dir.path().join(KUBECONFIG_FILE);
+        let mut owned = OwnedServer {
             controller_manager: None,
             server: None,
             etcd,
-            temp_dir: home,
+            temp_dir,
             pki,
             url: String::new(),
         };
         for _ in 0..5 {
-            own.url = free_url().replace("http://", "https://");
-            own.pki.write_kubeconfig(&own.url, &kubeconfig);
-            own.launch();
-            if own.wait_until_ready(&kubeconfig).await {
-                let own = Some(own);
-                return Self {
-                    owned: own,
-                    kubeconfig,
-                };
+            owned.url = free_url().replace("http://", "https://");
+            owned.pki.write_kubeconfig(&owned.url, &kubeconfig);
+            owned.launch();
+            if owned.wait_until_ready(&kubeconfig).await {
+                let owned = Some(owned);
+                return Self { owned, kubeconfig };
             }
         }
         panic!("the port for the API server was taken five times in a row")

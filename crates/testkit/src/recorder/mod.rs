@@ -72,7 +72,7 @@ impl Recorder {
         let folder = bucket.join(prefix).join("v2");
         fs::create_dir_all(&folder).expect("create the directory of the backup");
         let full = take_full_snapshot(etcd, &folder, compression).await;
-        let (sender, arriving) = unbounded_channel();
+        let (sender, incoming) = unbounded_channel();
         let watcher = spawn_watch(etcd, full.last_revision.next(), sender).await;
         let pending = VecDeque::new();
         Self {
@@ -80,7 +80,7 @@ impl Recorder {
             compression,
             last_revision: full.last_revision,
             pending,
-            incoming: arriving,
+            incoming,
             watcher,
         }
     }
@@ -129,13 +129,18 @@ impl Recorder {
         // A full snapshot since then covers the older events.
         events.retain(|event| event.revision() > self.last_revision);
         assert_contiguous(self.last_revision, &events);
-        let start = self.last_revision.next();
-        let name = format!("Incr-{:08}-{:08}-{}", start.0, end.0, now().as_second());
+        let start_revision = self.last_revision.next();
+        let name = format!(
+            "Incr-{:08}-{:08}-{}",
+            start_revision.0,
+            end.0,
+            now().as_second()
+        );
         let path = self.write_object(&name, &encode::encode_delta(&events));
         self.last_revision = end;
         Some(RecordedObject {
             path,
-            start_revision: start,
+            start_revision,
             last_revision: end,
             events: events.len(),
         })
@@ -181,16 +186,16 @@ async fn take_full_snapshot(
     folder: &Path,
     compression: RecorderCompression,
 ) -> RecordedObject {
-    let last = etcd.revision().await;
+    let last_revision = etcd.revision().await;
     let scratch = tempfile::NamedTempFile::new().expect("a temporary file");
     etcd.snapshot_to(scratch.path()).await;
     let content = fs::read(scratch.path()).expect("read the snapshot");
-    let name = format!("Full-{:08}-{:08}-{}", 0, last.0, now().as_second());
+    let name = format!("Full-{:08}-{:08}-{}", 0, last_revision.0, now().as_second());
     let path = write_object(folder, &name, compression, &content);
     RecordedObject {
         path,
         start_revision: Revision(0),
-        last_revision: last,
+        last_revision,
         events: 0,
     }
 }

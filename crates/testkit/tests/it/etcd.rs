@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 each_version! {
-    async fn keys_survive_a_stop_and_a_kill(version) {
+    async fn keys_survive_stop_and_kill(version) {
         let mut etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         etcd.client().await.put("a", "1", None).await.unwrap();
         etcd.stop().await;

@@ -31,7 +31,7 @@ async fn wait_until_following(cluster: &EtcdCluster, member: usize) {
 }
 
 each_version! {
-    async fn a_member_that_is_cut_off_has_no_quorum_but_answers_alone(version) {
+    async fn isolated_member_has_no_quorum_but_serves_serializable_reads(version) {
         // Long timeouts keep the new leader elected on a busy machine.
         let options = EtcdOptions::new().flag("heartbeat-interval", "200").flag("election-timeout", "3000");
         let cluster = EtcdCluster::start_with_proxies(version, 3, &options).await;
@@ -52,7 +52,7 @@ each_version! {
 }
 
 #[tokio::test]
-async fn a_paused_leader_is_replaced_and_follows_when_it_goes_on() {
+async fn paused_leader_is_replaced_and_follows_after_resuming() {
     let options = EtcdOptions::new().long_election_timeout();
     let cluster = EtcdCluster::start(EtcdRelease::V3_5New, 3, &options).await;
     let before = cluster.leader().await;
@@ -64,7 +64,7 @@ async fn a_paused_leader_is_replaced_and_follows_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn leadership_goes_where_it_is_moved() {
+async fn leadership_moves_to_the_requested_member() {
     let options = EtcdOptions::new().long_election_timeout();
     let cluster = EtcdCluster::start(EtcdRelease::V3_5, 3, &options).await;
     let before = cluster.leader().await;
@@ -75,7 +75,7 @@ async fn leadership_goes_where_it_is_moved() {
 }
 
 #[tokio::test]
-async fn a_gate_closes_answers_is_silent_and_opens_again() {
+async fn fault_proxy_closes_answers_stalls_and_opens_again() {
     let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let proxy = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();
@@ -99,7 +99,7 @@ async fn a_gate_closes_answers_is_silent_and_opens_again() {
 }
 
 #[tokio::test]
-async fn a_gate_cuts_one_long_answer_and_no_short_one() {
+async fn fault_proxy_cuts_one_long_response_and_no_short_one() {
     let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let proxy = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();

@@ -19,7 +19,7 @@ fn config_map(text: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn objects_survive_a_stop_of_the_server() {
+async fn objects_survive_an_api_server_restart() {
     let mut server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let maps = Api::<ConfigMap>::namespaced(client, &namespace);
@@ -33,7 +33,7 @@ async fn objects_survive_a_stop_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_is_refused() {
+async fn user_without_permissions_is_refused() {
     let server = ApiServer::start().await;
     let namespace = server.create_namespace().await;
     let maps = Api::<ConfigMap>::namespaced(server.client_as("nobody").await, &namespace);
@@ -42,7 +42,7 @@ async fn a_user_without_rights_is_refused() {
 }
 
 #[tokio::test]
-async fn two_servers_share_nothing() {
+async fn two_api_servers_share_nothing() {
     let (first, second) = tokio::join!(ApiServer::start(), ApiServer::start());
     assert_ne!(first.url(), second.url());
     let (one, two) = (
@@ -58,7 +58,7 @@ async fn two_servers_share_nothing() {
 }
 
 #[tokio::test]
-async fn controllers_give_a_namespace_its_service_account() {
+async fn controllers_create_the_default_service_account() {
     let server = ApiServer::start().await.with_controllers().await;
     let namespace = server.create_namespace().await;
     let accounts = Api::<ServiceAccount>::namespaced(server.client().await, &namespace);

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 each_version! {
-    async fn a_base_and_its_deltas_give_the_source_back(version) {
+    async fn base_and_deltas_reproduce_the_source(version) {
         let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         let mut load = Workload::new(21).with_compactions();
         load.run(&etcd, 200).await;
@@ -67,7 +67,7 @@ each_version! {
 }
 
 #[tokio::test]
-async fn a_delta_ends_where_it_is_cut() {
+async fn delta_ends_at_the_requested_revision() {
     let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let bucket = TempDir::new().unwrap();
     let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::Gzip).await;
@@ -89,7 +89,7 @@ async fn a_delta_ends_where_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_delta_follows_the_newest_full() {
+async fn delta_starts_after_the_newest_full() {
     let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
     let bucket = TempDir::new().unwrap();
     let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::Gzip).await;

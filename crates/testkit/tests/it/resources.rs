@@ -90,7 +90,7 @@ where
 }
 
 #[tokio::test]
-async fn an_etcd_is_created_updated_patched_applied_and_given_a_status() {
+async fn etcd_resource_accepts_every_kind_of_write() {
     let (_server, client, namespace) = start_server().await;
     let status = json!({"replicas": 3, "readyReplicas": 2, "ready": false});
     let api = Api::<Etcd>::namespaced(client, &namespace);
@@ -98,7 +98,7 @@ async fn an_etcd_is_created_updated_patched_applied_and_given_a_status() {
 }
 
 #[tokio::test]
-async fn an_ops_task_is_created_updated_patched_applied_and_given_a_status() {
+async fn ops_task_resource_accepts_every_kind_of_write() {
     let (_server, client, namespace) = start_server().await;
     let status = json!({"state": "InProgress", "startedAt": "2026-01-02T03:04:05Z"});
     exercise_all_writes(

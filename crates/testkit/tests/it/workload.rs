@@ -6,7 +6,7 @@ use mainstay_ids::{LeaseId, Revision};
 use mainstay_testkit::{EtcdOptions, EtcdRelease, EtcdServer, Workload, each_version};
 
 each_version! {
-    async fn a_seed_repeats_its_history(version) {
+    async fn same_seed_repeats_the_history(version) {
         let (one, other) = (
             EtcdServer::start(version, EtcdOptions::new()).await,
             EtcdServer::start(version, EtcdOptions::new()).await,
@@ -74,7 +74,7 @@ each_version! {
 }
 
 #[tokio::test]
-async fn another_seed_is_another_history() {
+async fn different_seed_gives_a_different_history() {
     let version = EtcdRelease::V3_5New;
     let (one, other) = (
         EtcdServer::start(version, EtcdOptions::new()).await,

@@ -100,7 +100,7 @@ impl<'a> Records<'a> {
             file: segment.path.clone(),
             source,
         })?;
-        let place = if self.remaining.as_slice().is_empty() {
+        let role = if self.remaining.as_slice().is_empty() {
             SegmentRole::Last
         } else {
             SegmentRole::Inner
@@ -109,12 +109,12 @@ impl<'a> Records<'a> {
             .unwrap_or(READ_AHEAD)
             .clamp(1, READ_AHEAD);
         let input = BufReader::with_capacity(capacity, file);
-        let decoder = Decoder::new(input, &segment.path, segment.length, place, self.crc);
+        let decoder = Decoder::new(input, &segment.path, segment.length, role, self.crc);
         Ok(OpenSegment {
             decoder,
             name: segment.name,
             records: 0,
-            role: place,
+            role,
         })
     }
 

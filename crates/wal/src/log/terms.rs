@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overwritten_index_takes_everything_behind_it_along() {
+    fn overwriting_an_index_discards_all_later_terms() {
         let mut runs = TermRuns::default();
         for (index, term) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (4, 4)] {
             runs.set(RaftIndex(index), Term(term)).unwrap();

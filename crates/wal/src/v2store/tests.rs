@@ -9,7 +9,7 @@ fn urls(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_built_is_what_is_parsed() {
+fn built_store_round_trips() {
     let (first, second) = (urls("http://a&b:2380"), urls("https://b:2380"));
     let members = [
         V2BootstrapMember {
@@ -33,7 +33,7 @@ fn what_is_built_is_what_is_parsed() {
 }
 
 #[test]
-fn the_json_is_json_and_every_slot_of_the_history_is_there() {
+fn built_store_is_valid_json_with_every_history_slot() {
     for count in [0_u64, 1, 3] {
         let peer_urls = urls("http://a:2380");
         let members: Vec<_> = (1..=count)
@@ -65,7 +65,7 @@ const LIVE: &str = r#"{"Root":{"Path":"/","Children":{
     "WatcherHub":null,"CurrentIndex":9,"CurrentVersion":2}"#;
 
 #[test]
-fn the_tree_of_a_running_server_is_understood() {
+fn store_of_a_running_server_is_parsed() {
     let store = V2Store::parse(LIVE.as_bytes()).unwrap();
     assert_eq!(
         store,
@@ -94,7 +94,7 @@ fn the_tree_of_a_running_server_is_understood() {
 }
 
 #[test]
-fn a_tree_that_lies_is_an_error() {
+fn invalid_store_is_an_error() {
     let parse = |json: &str| V2Store::parse(json.as_bytes()).unwrap_err();
     assert!(matches!(parse("{}"), V2StoreError::Json { .. }));
     assert!(matches!(
@@ -119,7 +119,7 @@ fn a_tree_that_lies_is_an_error() {
 }
 
 #[test]
-fn nesting_without_end_is_refused() {
+fn excessive_nesting_is_refused() {
     let deep = format!("{{\"Root\":{}", "{\"Children\":".repeat(100_000));
     assert!(matches!(
         V2Store::parse(deep.as_bytes()),
@@ -128,7 +128,7 @@ fn nesting_without_end_is_refused() {
 }
 
 #[test]
-fn more_members_than_any_cluster_has_are_refused() {
+fn too_many_members_are_refused() {
     let many: Vec<_> = (0..=MAX_MEMBERS)
         .map(|id| format!("\"{id:x}\":{{}}"))
         .collect();

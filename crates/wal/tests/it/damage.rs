@@ -117,20 +117,20 @@ fn flip_bits(bytes: &[u8], zeros: usize) {
 }
 
 #[test]
-fn no_flipped_bit_changes_what_a_restored_log_says() {
+fn flipped_bit_never_changes_the_content_of_a_restored_log() {
     let bytes = hex::decode(DEFAULT_RESTORE).unwrap();
     flip_bits(&bytes, 0);
     flip_bits(&bytes, 4096);
 }
 
 #[test]
-fn no_flipped_bit_changes_what_a_log_says() {
+fn flipped_bit_never_changes_the_content_of_a_log() {
     flip_bits(&sample_log(), 0);
     flip_bits(&sample_log(), 4096);
 }
 
 #[test]
-fn a_cut_anywhere_leaves_the_records_before_it() {
+fn truncation_anywhere_keeps_the_records_before_it() {
     let bytes = sample_log();
     let starts = frame_starts(&bytes);
     assert_eq!(starts.last(), Some(&bytes.len()));
@@ -152,7 +152,7 @@ fn a_cut_anywhere_leaves_the_records_before_it() {
                 "cut at {length}: {error}"
             ),
             Ok(summary) if is_boundary => {
-                assert_eq!(summary.tail, LogTail::Clean, "cut at {length}")
+                assert_eq!(summary.tail, LogTail::Clean, "cut at {length}");
             }
             Ok(summary) => {
                 let discarded = bytes[intact..length].iter().rposition(|byte| *byte != 0);
@@ -171,7 +171,7 @@ fn a_cut_anywhere_leaves_the_records_before_it() {
 }
 
 #[test]
-fn a_cut_in_a_segment_that_has_a_successor_is_damage() {
+fn truncated_segment_with_a_successor_is_damage() {
     let disk = WalDir::new();
     let mut segment = first_segment();
     segment.write_entry(&entry(1, 1, b"payload")).unwrap();
@@ -201,7 +201,7 @@ fn read_zeroed(range: std::ops::Range<usize>) -> (Result<LogSummary, LogError>, 
 }
 
 #[test]
-fn a_record_that_lacks_a_whole_sector_is_torn() {
+fn record_with_a_zeroed_sector_is_torn() {
     let start = frame_starts(&sample_log())[7];
     let sector = (start + 8).next_multiple_of(512);
     let (read, start) = read_zeroed(sector..sector + 512);
@@ -212,7 +212,7 @@ fn a_record_that_lacks_a_whole_sector_is_torn() {
 }
 
 #[test]
-fn a_record_that_lacks_less_than_a_sector_is_damage() {
+fn record_with_less_than_a_sector_zeroed_is_damage() {
     let start = frame_starts(&sample_log())[7];
     let sector = (start + 8).next_multiple_of(512);
     let (read, start) = read_zeroed(sector + 1..sector + 512);
@@ -228,7 +228,7 @@ fn a_record_that_lacks_less_than_a_sector_is_damage() {
 }
 
 #[test]
-fn a_sector_missing_from_a_segment_that_has_a_successor_is_damage() {
+fn zeroed_sector_in_a_segment_with_a_successor_is_damage() {
     let mut bytes = sample_log();
     let start = frame_starts(&bytes)[7];
     let sector = (start + 8).next_multiple_of(512);
@@ -243,7 +243,7 @@ fn a_sector_missing_from_a_segment_that_has_a_successor_is_damage() {
 }
 
 #[test]
-fn bytes_behind_the_end_mark_are_told() {
+fn bytes_after_the_end_mark_are_reported() {
     let mut bytes = sample_log();
     let end = bytes.len();
     bytes.resize(end + 5000, 0);
@@ -263,7 +263,7 @@ fn bytes_behind_the_end_mark_are_told() {
 }
 
 #[test]
-fn a_length_that_lies_costs_no_memory() {
+fn wrong_length_allocates_no_memory() {
     let mut bytes = first_segment().into_inner();
     bytes.extend(((1_u64 << 55) | 8).to_le_bytes());
     bytes.extend([1; 64]);

@@ -29,7 +29,7 @@ fn log_of_entries(entries: &[(u64, u64)]) -> WalDir {
 }
 
 #[test]
-fn an_entry_replaces_everything_from_its_index_on() {
+fn entry_replaces_everything_from_its_index_on() {
     let disk = log_of_entries(&[(1, 1), (2, 1), (3, 1), (4, 1), (3, 2), (4, 3)]);
     let summary = disk.read_summary().unwrap();
     assert_eq!(summary.last_index, RaftIndex(4));
@@ -44,14 +44,14 @@ fn an_entry_replaces_everything_from_its_index_on() {
 }
 
 #[test]
-fn a_shortened_log_ends_where_the_overwriting_ended() {
+fn shortened_log_ends_at_the_overwriting_entry() {
     let disk = log_of_entries(&[(1, 1), (2, 1), (3, 1), (2, 2)]);
     assert_eq!(disk.read_summary().unwrap().last_index, RaftIndex(2));
     assert_eq!(read_entries(&disk, 0), [(1, 1), (2, 2)]);
 }
 
 #[test]
-fn an_index_that_jumps_is_a_gap() {
+fn skipped_index_is_a_gap() {
     let error = log_of_entries(&[(1, 1), (3, 1)])
         .read_summary()
         .unwrap_err();
@@ -77,7 +77,7 @@ fn an_index_that_jumps_is_a_gap() {
 }
 
 #[test]
-fn a_term_that_falls_is_an_error() {
+fn decreasing_term_is_an_error() {
     let error = log_of_entries(&[(1, 2), (2, 1)])
         .read_summary()
         .unwrap_err();
@@ -94,7 +94,7 @@ fn a_term_that_falls_is_an_error() {
 }
 
 #[test]
-fn a_hard_state_that_falls_is_an_error() {
+fn decreasing_hard_state_is_an_error() {
     let mut segment = first_segment();
     segment.write_state(&hard_state(2, 0)).unwrap();
     segment.write_state(&hard_state(1, 0)).unwrap();
@@ -114,7 +114,7 @@ fn a_hard_state_that_falls_is_an_error() {
 }
 
 #[test]
-fn a_snapshot_ahead_of_the_log_starts_it_anew() {
+fn snapshot_ahead_of_the_log_restarts_the_log() {
     let mut segment = first_segment();
     segment.write_entry(&entry(1, 1, b"x")).unwrap();
     segment.write_snapshot(&snapshot_mark(100, 5)).unwrap();
@@ -131,7 +131,7 @@ fn a_snapshot_ahead_of_the_log_starts_it_anew() {
 }
 
 #[test]
-fn only_marks_up_to_the_commit_index_are_usable() {
+fn only_snapshot_marks_up_to_the_commit_index_are_usable() {
     let mut segment = first_segment();
     for index in 1..=4 {
         segment.write_entry(&entry(index, 1, b"x")).unwrap();
@@ -185,7 +185,7 @@ fn three_segments() -> (WalDir, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn segments_are_one_log() {
+fn segments_are_read_as_one_log() {
     let (disk, _) = three_segments();
     let summary = disk.read_summary().unwrap();
     assert_eq!(
@@ -201,7 +201,7 @@ fn segments_are_one_log() {
 }
 
 #[test]
-fn committed_writes_behind_an_index_are_counted() {
+fn committed_writes_after_an_index_are_counted() {
     let (disk, _) = three_segments();
     let log = disk.open_log();
     let summary = log.read().unwrap();
@@ -211,7 +211,7 @@ fn committed_writes_behind_an_index_are_counted() {
 }
 
 #[test]
-fn the_newer_part_of_a_log_is_enough_for_its_end() {
+fn newer_segments_are_enough_to_read_the_end_of_the_log() {
     let (disk, _) = three_segments();
     let log = disk.open_log();
     let whole = log.read().unwrap();
@@ -226,7 +226,7 @@ fn the_newer_part_of_a_log_is_enough_for_its_end() {
 }
 
 #[test]
-fn a_log_whose_first_segments_were_purged_is_whole() {
+fn log_with_purged_first_segments_is_complete() {
     let (disk, segments) = three_segments();
     let purged = WalDir::new();
     purged.write_segment(new_segment_name(1, 3), &segments[1]);
@@ -240,7 +240,7 @@ fn a_log_whose_first_segments_were_purged_is_whole() {
 }
 
 #[test]
-fn a_segment_of_another_log_breaks_the_chain() {
+fn segment_of_another_log_breaks_the_crc_chain() {
     let (disk, _) = three_segments();
     let mut alien = next_segment(0x1234_5678);
     alien.write_entry(&entry(5, 1, b"x")).unwrap();
@@ -253,7 +253,7 @@ fn a_segment_of_another_log_breaks_the_chain() {
 }
 
 #[test]
-fn a_segment_of_another_member_is_refused() {
+fn segment_of_another_member_is_refused() {
     let disk = WalDir::new();
     let mut segment = first_segment();
     segment.write_entry(&entry(1, 1, b"x")).unwrap();
@@ -279,7 +279,7 @@ fn a_segment_of_another_member_is_refused() {
 }
 
 #[test]
-fn a_segment_whose_name_lies_is_refused() {
+fn segment_with_wrong_name_is_refused() {
     let (disk, segments) = three_segments();
     std::fs::remove_file(disk.segment_path(new_segment_name(2, 5))).unwrap();
     disk.write_segment(new_segment_name(2, 6), &segments[2]);
@@ -297,7 +297,7 @@ fn a_segment_whose_name_lies_is_refused() {
 }
 
 #[test]
-fn a_segment_cut_right_behind_a_received_snapshot_may_have_an_older_name() {
+fn segment_right_after_a_received_snapshot_may_have_an_older_name() {
     let disk = WalDir::new();
     let mut segment = first_segment();
     segment.write_entry(&entry(1, 1, b"x")).unwrap();
@@ -321,7 +321,7 @@ fn a_segment_cut_right_behind_a_received_snapshot_may_have_an_older_name() {
 }
 
 #[test]
-fn a_segment_without_a_head_is_refused() {
+fn segment_without_header_is_refused() {
     for bytes in [&b""[..], &[0; 4096]] {
         let (disk, _) = three_segments();
         disk.write_segment(new_segment_name(3, 7), bytes);
@@ -340,7 +340,7 @@ fn a_segment_without_a_head_is_refused() {
 }
 
 #[test]
-fn committed_entries_that_are_not_there_are_counted() {
+fn missing_committed_entries_are_counted() {
     let mut segment = first_segment();
     segment.write_entry(&entry(1, 1, b"x")).unwrap();
     segment.write_state(&hard_state(1, 4)).unwrap();

@@ -72,7 +72,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_written_is_what_is_read(steps in steps(), per_segment in 1..20_usize, after in 0..70_u64) {
+    fn written_log_round_trips(steps in steps(), per_segment in 1..20_usize, after in 0..70_u64) {
         let disk = WalDir::new();
         let model = write_log(&disk, steps, per_segment);
         let log = Log::open(disk.path()).unwrap();
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_survives_a_round_trip(
+    fn snapshot_round_trips(
         term in any::<u64>(), index in any::<u64>(), voters in vec(any::<u64>(), 0..9),
         learners in vec(any::<u64>(), 0..3), auto_leave in any::<bool>(), data in vec(any::<u8>(), 0..300),
     ) {

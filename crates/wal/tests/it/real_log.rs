@@ -25,7 +25,7 @@ fn unpack_fixture() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_real_log_reads_clean() {
+fn real_log_reads_clean() {
     let (_dir, wal) = unpack_fixture();
     let log = Log::open(&wal).unwrap();
     assert_eq!(log.segments()[0].length, 64_000_000);
@@ -54,7 +54,7 @@ fn a_real_log_reads_clean() {
 
 /// The load ended at revision 2435, one revision per effective write.
 #[test]
-fn the_writes_of_a_real_log_bound_its_revision() {
+fn write_count_of_a_real_log_bounds_its_revision() {
     let (_dir, wal) = unpack_fixture();
     let log = Log::open(&wal).unwrap();
     let summary = log.read().unwrap();
@@ -79,7 +79,7 @@ fn the_writes_of_a_real_log_bound_its_revision() {
 }
 
 #[test]
-fn a_real_log_cut_at_any_frame_is_shorter_and_whole() {
+fn real_log_cut_at_any_frame_is_shorter_and_clean() {
     let (_dir, wal) = unpack_fixture();
     let name = SegmentName::FIRST;
     let bytes = fs::read(wal.join(name.to_string())).unwrap();
@@ -104,7 +104,7 @@ fn a_real_log_cut_at_any_frame_is_shorter_and_whole() {
 }
 
 #[test]
-fn a_bit_flipped_in_a_real_log_is_found_where_it_is() {
+fn flipped_bit_in_a_real_log_is_reported_at_its_offset() {
     let (_dir, wal) = unpack_fixture();
     let name = SegmentName::FIRST;
     let mut bytes = fs::read(wal.join(name.to_string())).unwrap();

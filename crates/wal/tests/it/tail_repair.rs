@@ -25,7 +25,7 @@ fn torn_log() -> (WalDir, Vec<u8>, usize) {
 }
 
 #[test]
-fn a_torn_tail_is_cut_and_the_evidence_kept() {
+fn torn_tail_is_cut_and_a_broken_copy_is_kept() {
     let (disk, before, end) = torn_log();
     let report = repair(disk.path())
         .unwrap()
@@ -52,7 +52,7 @@ fn a_torn_tail_is_cut_and_the_evidence_kept() {
 }
 
 #[test]
-fn evidence_of_an_earlier_repair_is_kept_too() {
+fn broken_copy_of_an_earlier_repair_is_kept() {
     let (disk, before, _) = torn_log();
     repair(disk.path()).unwrap();
     disk.write_segment(SegmentName::FIRST, &before);

@@ -51,7 +51,7 @@ fn restored_mark(node: MemberId) -> SnapshotMark {
 }
 
 #[test]
-fn the_log_of_a_default_restore_is_written_byte_for_byte() {
+fn log_of_a_default_restore_is_written_byte_for_byte() {
     let mut segment = first_segment();
     segment.write_entry(&join_entry(MEMBER.node)).unwrap();
     segment.write_state(&hard_state(1, 1)).unwrap();
@@ -60,7 +60,7 @@ fn the_log_of_a_default_restore_is_written_byte_for_byte() {
 }
 
 #[test]
-fn the_log_of_a_default_restore_is_read() {
+fn log_of_a_default_restore_is_read() {
     let mut bytes = hex::decode(DEFAULT_RESTORE).unwrap();
     bytes.resize(100_000, 0);
     let disk = WalDir::with_segment(&bytes);
@@ -91,7 +91,7 @@ fn the_log_of_a_default_restore_is_read() {
 }
 
 #[test]
-fn the_snapshot_of_a_default_restore_is_written_byte_for_byte() {
+fn snapshot_of_a_default_restore_is_written_byte_for_byte() {
     let peer_urls = ["http://localhost:2380".to_owned()];
     let member = V2BootstrapMember {
         id: MEMBER.node,
@@ -123,7 +123,7 @@ fn the_snapshot_of_a_default_restore_is_written_byte_for_byte() {
 }
 
 #[test]
-fn the_snapshot_of_two_members_has_the_length_etcdutl_gives_it() {
+fn snapshot_of_two_members_has_the_length_etcdutl_writes() {
     let ids = [
         MemberId(0x385a_443a_7c14_8853),
         MemberId(0xa1ab_dbec_a39b_936f),
@@ -152,7 +152,7 @@ fn the_snapshot_of_two_members_has_the_length_etcdutl_gives_it() {
 }
 
 #[test]
-fn the_head_of_a_live_log_is_met() {
+fn header_matches_a_live_log_byte_for_byte() {
     let identity = WalIdentity {
         node: MemberId(0xed68_3a91_a8f4_9cc4),
         cluster: ClusterId(0x73bc_6497_83b2_fdc1),
@@ -172,7 +172,7 @@ fn the_head_of_a_live_log_is_met() {
 }
 
 #[test]
-fn an_entry_without_data_has_no_data_field() {
+fn entry_without_data_has_no_data_field() {
     assert_eq!(hex::encode(entry(2, 2, b"").encode()), "080010021802");
     let mut segment = first_segment();
     let head = segment.crc();
@@ -185,7 +185,7 @@ fn an_entry_without_data_has_no_data_field() {
 }
 
 #[test]
-fn a_segment_opens_with_the_crc_carried_over() {
+fn segment_starts_with_the_crc_carried_over() {
     let bytes = next_segment(0xfe4a_39a6).into_inner();
     assert_eq!(
         hex::encode(&bytes[..16]),
@@ -203,7 +203,7 @@ fn a_segment_opens_with_the_crc_carried_over() {
 }
 
 #[test]
-fn a_membership_is_written_unpacked_and_with_its_zero() {
+fn conf_state_is_encoded_unpacked_with_explicit_zero() {
     let state = ConfState::from_voters(vec![
         MemberId(0x385a_443a_7c14_8853),
         MemberId(0xa1ab_dbec_a39b_936f),
@@ -221,7 +221,7 @@ fn a_membership_is_written_unpacked_and_with_its_zero() {
 }
 
 #[test]
-fn fields_left_out_are_zero_and_unknown_ones_are_skipped() {
+fn omitted_fields_are_zero_and_unknown_fields_are_skipped() {
     // etcd 3.7 omits zeros: {index 1} without term; field 9 is undefined.
     let record = |kind: u8, crc: u32, data: &[u8]| {
         let mut record = vec![0x08, kind, 0x10];

@@ -120,7 +120,7 @@ fn a_snapshot_needs_no_timeouts(trials: &mut AdmissionCases) {
 }
 
 #[test]
-fn defaults_are_stored() {
+fn default_timeouts_are_stored() {
     let config = WITHOUT_TIMEOUTS.parse().unwrap();
     let task = sample_with("ops-snapshot.yaml", "/spec/config", Some(config));
     let stored = EmulatedApiServer::for_resource(&task)

@@ -121,7 +121,7 @@ impl ServerComparison {
 }
 
 #[tokio::test]
-async fn a_real_api_server_answers_as_the_emulator_does() {
+async fn real_api_server_admits_the_same_as_the_emulator() {
     let server = RealApiServer::start().await;
     let trials = sample_cases()
         .chain(limits::admission_cases())

@@ -218,10 +218,10 @@ fn immutable_cases() -> Vec<RuleCase> {
 
 /// Changes of the number of members.
 pub(super) fn resize_changes() -> Vec<ResourceChange> {
-    let sized = |replicas: i32| json!({ "replicas": replicas });
+    let with_replicas = |replicas: i32| json!({ "replicas": replicas });
     let sizes = [(1, 3), (3, 3), (5, 3), (3, 1), (3, 2), (3, 0), (0, 1)];
     sizes
-        .map(|(old, new)| update(sized(old), sized(new)))
+        .map(|(old, new)| update(with_replicas(old), with_replicas(new)))
         .into()
 }
 

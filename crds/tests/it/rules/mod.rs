@@ -22,7 +22,7 @@ pub(crate) fn rule_case(
     table: &'static [tables::CelRule],
     at: &str,
     fragment: &str,
-    held_by: Vec<ResourceChange>,
+    accepted: Vec<ResourceChange>,
     rejected: Vec<ResourceChange>,
 ) -> RuleCase {
     let found: Vec<_> = table
@@ -35,7 +35,7 @@ pub(crate) fn rule_case(
     RuleCase {
         path: rule.path,
         message: rule.message,
-        accepted: held_by,
+        accepted,
         rejected,
     }
 }
@@ -103,27 +103,27 @@ fn check_rule_cases(table: &[tables::CelRule], cases: Vec<RuleCase>) {
 }
 
 #[test]
-fn rules_of_etcd_refuse_what_they_say_and_nothing_else() {
+fn etcd_rules_refuse_exactly_the_invalid_cases() {
     check_rule_cases(tables::ETCD, etcd::cases());
 }
 
 #[test]
-fn members_may_become_more_and_fewer() {
+fn replicas_can_be_scaled_up_and_down() {
     resize_cases().iter().for_each(AdmissionCase::check);
 }
 
 #[test]
-fn rules_of_copy_tasks_refuse_what_they_say_and_nothing_else() {
+fn copy_task_rules_refuse_exactly_the_invalid_cases() {
     check_rule_cases(tables::COPY, tasks::copy_cases());
 }
 
 #[test]
-fn rules_of_ops_tasks_refuse_what_they_say_and_nothing_else() {
+fn ops_task_rules_refuse_exactly_the_invalid_cases() {
     check_rule_cases(tables::OPS, tasks::ops_cases());
 }
 
 #[test]
-fn no_rule_needs_more_than_an_api_server_of_1_25_has() {
+fn rules_work_on_kubernetes_1_25() {
     for rule in tables::ETCD.iter().chain(tables::COPY).chain(tables::OPS) {
         for newer in [
             "optional",

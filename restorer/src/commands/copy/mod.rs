@@ -150,30 +150,26 @@ pub(crate) async fn run(
     let CopyArgs {
         source,
         store,
-        selection: which,
+        selection,
     } = args;
     let (from_config, to_config) = (source.into_config()?, store.into_config()?);
     refuse_same_location(&from_config, &to_config)?;
     let from = SnapStore::open(&from_config, &context.environment)?;
-    let to = SnapStore::open(&to_config, &context.environment)?;
+    let destination = SnapStore::open(&to_config, &context.environment)?;
     let mut report = CopyReport {
         source: describe_location(&from),
-        destination: describe_location(&to),
+        destination: describe_location(&destination),
         ..CopyReport::default()
     };
-    if which.wait_for_final_snapshot && !which.dry_run {
-        let waited = wait::wait_for_final_snapshot(
-            &from,
-            POLL_INTERVAL,
-            which.wait_for_final_snapshot_timeout,
-        )
-        .await?;
+    if selection.wait_for_final_snapshot && !selection.dry_run {
+        let timeout = selection.wait_for_final_snapshot_timeout;
+        let waited = wait::wait_for_final_snapshot(&from, POLL_INTERVAL, timeout).await?;
         report.final_snapshot = Some(waited == WaitOutcome::Found);
     }
     // Listed after the wait, so that the final snapshot is included.
     let (have, there) = (
         backup::list_snapshots(&from).await?,
-        backup::list_snapshots(&to).await?,
+        backup::list_snapshots(&destination).await?,
     );
     if have.is_empty() {
         let reason = format!("no snapshot found in {}", report.source);
@@ -181,8 +177,8 @@ pub(crate) async fn run(
             .with_next_step("check --source-store-container and --source-store-prefix"));
     }
     let limits = CopyLimits {
-        count: usize::try_from(which.max_backups_to_copy).ok(),
-        not_before: plan::age_cutoff(context.now, which.max_backup_age),
+        count: usize::try_from(selection.max_backups_to_copy).ok(),
+        not_before: plan::age_cutoff(context.now, selection.max_backup_age),
     };
     let plan = CopyPlan::new(&have, &there, limits);
     report.present = plan.already_present;
@@ -192,15 +188,15 @@ pub(crate) async fn run(
         .iter()
         .map(RejectedObject::from_conflict)
         .collect();
-    if which.dry_run {
+    if selection.dry_run {
         return Ok(describe_dry_run(&plan, report));
     }
     let transfer = Transfer {
         source: from,
-        destination: to,
+        destination,
         destination_effort: to_config.transfer,
-        parallelism: usize::from(which.max_parallel_copy_operations),
-        hash_check: if which.skip_hash_check {
+        parallelism: usize::from(selection.max_parallel_copy_operations),
+        hash_check: if selection.skip_hash_check {
             HashCheck::Skipped
         } else {
             HashCheck::Required

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_chain_goes_first_and_bases_before_their_deltas() {
+    fn newest_chain_is_first_and_bases_precede_their_deltas() {
         let plan = CopyPlan::new(&source(), &Catalogue::default(), CopyLimits::default());
         let expected = [
             "Full-00000000-00000020-200.gz",
@@ -186,17 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn count_and_age_leave_out_the_oldest_backups() {
+    fn count_and_age_limits_exclude_the_oldest_backups() {
         let second = |second| Some(Timestamp::from_second(second).unwrap());
         let empty = Catalogue::default();
-        let of = |count, oldest| {
+        let of = |count, not_before| {
             names(&CopyPlan::new(
                 &source(),
                 &empty,
-                CopyLimits {
-                    count,
-                    not_before: oldest,
-                },
+                CopyLimits { count, not_before },
             ))
             .len()
         };
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_with_its_size_is_not_copied_and_with_another_size_not_replaced() {
+    fn existing_object_is_not_copied_and_a_size_conflict_not_replaced() {
         let there = catalogue(&[
             ("v2/Full-00000000-00000020-200.gz", 4),
             ("v2/Incr-00000021-00000030-210.gz", 7),
@@ -234,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_both_layouts_is_copied_once() {
+    fn name_in_both_layouts_is_copied_once() {
         let twice = catalogue(&[
             ("v1/Backup-100/Full-00000000-00000010-100.gz", 2),
             ("v2/Full-00000000-00000010-100.gz", 2),
@@ -244,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_age_is_any_age_and_a_huge_one_does_not_overflow() {
+    fn negative_age_is_unlimited_and_a_huge_one_does_not_overflow() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         assert_eq!(age_cutoff(now, -1), None);
         assert_eq!(

@@ -282,7 +282,7 @@ impl<R: Read> Read for TeeReader<R> {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         let TeeSink {
             writer,
-            bytes_written: taken,
+            bytes_written,
             has_failed,
         } = &mut *sink;
         let result = self.source.read(buffer).and_then(|count| {
@@ -290,7 +290,7 @@ impl<R: Read> Read for TeeReader<R> {
             writer
                 .as_mut()
                 .map_or(Ok(()), |writer| writer.write_all(bytes))?;
-            *taken += count as u64;
+            *bytes_written += count as u64;
             Ok(count)
         });
         *has_failed |= matches!(&result, Err(e) if e.kind() != io::ErrorKind::Interrupted);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_final_snapshot_counts_among_the_four_newest() {
+    fn final_snapshot_counts_only_among_the_four_newest() {
         let mut names = vec!["Full-00000000-00000001-1.gz.final"];
         assert!(has_final_snapshot(&catalogue_of_fulls(&names)));
         names.extend(["Full-0-2-2.gz", "Full-0-3-3.gz", "Full-0-4-4.gz"]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_those_of_the_peer() {
+    fn durations_are_parsed_as_in_etcd_backup_restore() {
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
         assert_eq!(parse_duration("0s"), Ok(Duration::ZERO));
         assert_eq!(parse_duration("1h30m"), Ok(Duration::from_mins(90)));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_ends_when_the_snapshot_comes() {
+    async fn wait_ends_when_the_final_snapshot_appears() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("bucket/v2");
         std::fs::create_dir_all(&folder).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_ends_at_the_limit_even_between_two_questions() {
+    async fn wait_ends_at_the_timeout_even_between_two_polls() {
         let home = tempfile::tempdir().unwrap();
         let interval = Duration::from_hours(1);
         let limit = Duration::from_millis(30);

@@ -122,7 +122,7 @@ impl ClusterArgs {
             match joined {
                 Ok((_, Ok(answer))) => answers.push(answer),
                 Ok((url, Err(error))) => {
-                    debug!(url, error = %ErrorChain(&error), "member did not answer")
+                    debug!(url, error = %ErrorChain(&error), "member did not answer");
                 }
                 Err(error) => debug!(error = %error, "query task failed"),
             }

@@ -199,7 +199,7 @@ fn summarize_report(data_dir: &Path, report: &DirReport, mode: ValidationMode) -
         DirVerdict::InUse => DataState::InUse,
     };
     let facts = report.facts.as_ref();
-    let data = DataDirSummary {
+    let summary = DataDirSummary {
         state,
         verified: facts.map(|_| match mode {
             ValidationMode::Full => VerificationDepth::Full,
@@ -211,7 +211,7 @@ fn summarize_report(data_dir: &Path, report: &DirReport, mode: ValidationMode) -
         cluster_id: facts.and_then(|facts| Some(facts.cluster_id?.to_string())),
     };
     ObservedDataDir {
-        summary: data,
+        summary,
         member_id: facts.and_then(|facts| facts.member_id),
         cluster_id: facts.and_then(|facts| facts.cluster_id),
         faults: (!report.is_valid()).then(|| health::describe_faults(data_dir, report)),

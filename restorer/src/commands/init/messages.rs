@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_message_fits_into_what_the_kubelet_keeps() {
+    fn longest_message_fits_the_kubelet_limit() {
         let report = InitReport {
             version: InitReport::VERSION,
             member: format!("{}-{}", "p".repeat(63), "n".repeat(63)),

@@ -166,13 +166,13 @@ pub(crate) async fn run(
         peer_urls: &template.peer_urls(&member).unwrap_or_default(),
     };
     // The marker is valid once: a dry run must not use it up.
-    let note = if dry_run {
-        CleanStopUse::Ignore
+    let (marker, wait) = if dry_run {
+        (CleanStopUse::Ignore, Duration::ZERO)
     } else {
-        CleanStopUse::Consume
+        (CleanStopUse::Consume, positive(wait_timeout))
     };
     // Observed once: a full verification is expensive, and the marker is valid once.
-    let seen = data::observe_data_dir(&data_dir, owner, note).await?;
+    let observed = data::observe_data_dir(&data_dir, owner, marker).await?;
     let watch = InitContext {
         context,
         template_path: config_template,
@@ -181,12 +181,7 @@ pub(crate) async fn run(
         store: to_store_config(store)?,
         store_timeout: positive(store_list_timeout),
     };
-    let wait = if dry_run {
-        Duration::ZERO
-    } else {
-        positive(wait_timeout)
-    };
-    let observation = watch.wait_for_decision(seen, wait).await?;
+    let observation = watch.wait_for_decision(observed, wait).await?;
     // Read again: the controller may have changed the template while init waited.
     let (template, member) = watch.read_template()?;
     let report = InitReport {
@@ -287,7 +282,7 @@ impl InitContext<'_> {
         }
     }
 
-    async fn observe(&self, seen: ObservedDataDir) -> Result<InitObservation, CommandFailure> {
+    async fn observe(&self, observed: ObservedDataDir) -> Result<InitObservation, CommandFailure> {
         // Read again each time: the controller adds members to the template while init waits.
         let (template, member) = self.read_template()?;
         let configured = template.configured_cluster(&member)?;
@@ -295,32 +290,32 @@ impl InitContext<'_> {
         let myself = LocalMember {
             name: &member,
             peer_urls: &peer_urls,
-            observed: &seen,
+            observed: &observed,
         };
         // No answer of the cluster changes a refusal, so do not wait for one.
-        let answer = if is_always_refused(&seen.summary) {
+        let response = if is_always_refused(&observed.summary) {
             None
         } else {
             let answers = self
                 .cluster
                 .query_members(template.other_client_urls(&member)?)
                 .await;
-            choose_response(&answers, seen.cluster_id).cloned()
+            choose_response(&answers, observed.cluster_id).cloned()
         };
-        let cluster = answer
+        let cluster = response
             .as_ref()
-            .map(|answer| answer.to_cluster_summary(myself));
+            .map(|response| response.to_cluster_summary(myself));
         let cluster = cluster.unwrap_or(ClusterSummary::Unreachable);
         let backup = self
-            .observe_backup(&seen.summary, &cluster, configured)
+            .observe_backup(&observed.summary, &cluster, configured)
             .await;
-        let decision = decide(&seen.summary, &cluster, configured, &backup);
+        let decision = decide(&observed.summary, &cluster, configured, &backup);
         Ok(InitObservation {
-            observed: seen,
+            observed,
             cluster,
             backup,
             decision,
-            response: answer,
+            response,
         })
     }
 

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_parts_of_a_path() {
+    fn prefixes_end_at_path_separators() {
         let of = |key: &str, depth| {
             String::from_utf8_lossy(key_prefix(key.as_bytes(), depth)).into_owned()
         };
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_prefixes_are_counted_for_a_shorter_one_and_none_is_lost() {
+    fn excess_prefixes_count_toward_a_shorter_one_and_none_is_lost() {
         let mut space = KeySpace::default();
         for number in 0..MAX_PREFIXES + 100 {
             space.count_prefix(format!("/a/{number}/x").as_bytes(), 2, 1);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_keys_are_kept() {
+    fn largest_keys_are_kept() {
         let mut space = KeySpace::default();
         let none = HashSet::new();
         for size in 0..100usize {

@@ -159,7 +159,7 @@ impl InspectReport {
         let ScanResults {
             pages,
             hash_kv: hash,
-            status_hash: status,
+            status_hash,
             keys,
         } = walks;
         let meta = database.meta();
@@ -185,10 +185,10 @@ impl InspectReport {
                 compact_revision: hash.compact_revision.map_or(-1, |revision| revision.0),
             },
             status: StatusReport {
-                hash: status.hash,
-                hash_hex: format!("{:x}", status.hash),
+                hash: status_hash.hash,
+                hash_hex: format!("{:x}", status_hash.hash),
                 revision: facts.last_row.unwrap_or_default().0,
-                total_key: status.entries,
+                total_key: status_hash.entries,
                 total_key_since_3_6: keys.live.keys,
                 total_size: meta.high_water.0.saturating_mul(page_size),
             },

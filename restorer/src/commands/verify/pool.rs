@@ -49,15 +49,15 @@ pub(super) fn check_all_objects(
         while !is_unavailable.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(object) = objects.get(at) else { break };
-            let proof = check_object(object, sources, options);
-            if matches!(&proof, Err(error) if error.verdict() == ExitVerdict::StoreUnavailable) {
+            let contents = check_object(object, sources, options);
+            if matches!(&contents, Err(error) if error.verdict() == ExitVerdict::StoreUnavailable) {
                 // The other objects would fail as well, each after its own retries.
                 is_unavailable.store(true, Ordering::Relaxed);
             }
             found
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .push((at, proof));
+                .push((at, contents));
         }
     };
     thread::scope(|scope| {
@@ -72,12 +72,9 @@ pub(super) fn check_all_objects(
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(at, _)| *at);
-    let finding = |(at, proof): (usize, _)| {
+    let finding = |(at, contents): (usize, _)| {
         let object = objects.get(at)?.clone();
-        Some(ObjectCheck {
-            object,
-            contents: proof,
-        })
+        Some(ObjectCheck { object, contents })
     };
     found.into_iter().filter_map(finding).collect()
 }

@@ -67,7 +67,7 @@ fn reached_revision(holds: i64, spans: &[DeltaSpan], stop: StopPoint) -> Result<
 }
 
 #[test]
-fn deltas_without_a_hole_lead_to_their_end_or_to_the_revision_asked_for() {
+fn deltas_without_a_gap_reach_their_end_or_the_requested_revision() {
     let spans = [span(&[(11, 20)]), span(&[(21, 30)])];
     assert_eq!(reached_revision(10, &spans, StopPoint::End), Ok(30));
     for wanted in [10, 11, 20, 21, 29, 30] {
@@ -81,7 +81,7 @@ fn deltas_without_a_hole_lead_to_their_end_or_to_the_revision_asked_for() {
 }
 
 #[test]
-fn a_base_newer_than_its_name_fills_holes_and_outdoes_deltas() {
+fn base_newer_than_its_name_fills_gaps_and_supersedes_deltas() {
     let spans = [span(&[(11, 20)]), span(&[(21, 30)])];
     assert_eq!(reached_revision(25, &spans, StopPoint::End), Ok(30));
     assert_eq!(reached_revision(40, &spans, StopPoint::End), Ok(40));
@@ -99,7 +99,7 @@ fn a_base_newer_than_its_name_fills_holes_and_outdoes_deltas() {
 }
 
 #[test]
-fn a_base_compacted_beyond_the_target_cannot_give_it() {
+fn base_compacted_beyond_the_target_cannot_restore_it() {
     let wanted = StopPoint::Revision(Revision(12));
     let error = check_chain(&chain(&[]), &facts(20, Some(15)), &[], wanted).unwrap_err();
     let text = error.to_string();
@@ -109,7 +109,7 @@ fn a_base_compacted_beyond_the_target_cannot_give_it() {
 }
 
 #[test]
-fn a_hole_inside_or_between_deltas_is_named_with_both_neighbours() {
+fn gap_inside_or_between_deltas_is_named_with_both_neighbours() {
     let between = [span(&[(11, 20)]), span(&[(23, 30)])];
     let text = reached_revision(10, &between, StopPoint::End).unwrap_err();
     assert!(text.contains("21 to 22 are missing"), "{text}");
@@ -129,7 +129,7 @@ fn a_hole_inside_or_between_deltas_is_named_with_both_neighbours() {
 }
 
 #[test]
-fn overlapping_deltas_are_taken_up_where_the_one_before_ended() {
+fn overlapping_delta_continues_where_the_previous_one_ended() {
     let spans = [span(&[(11, 24)]), span(&[(21, 22), (23, 30)])];
     assert_eq!(reached_revision(10, &spans, StopPoint::End), Ok(30));
     let split = [span(&[(11, 20)]), span(&[(20, 30)])];
@@ -141,7 +141,7 @@ fn overlapping_deltas_are_taken_up_where_the_one_before_ended() {
 }
 
 #[test]
-fn a_moment_ends_before_the_first_later_revision() {
+fn time_target_ends_before_the_first_later_revision() {
     let stop = StopPoint::Time("2026-01-01T00:00:00Z".parse().unwrap());
     let later = |runs: &[(i64, i64)], at| DeltaSpan {
         first_later: Some(Revision(at)),
@@ -178,7 +178,7 @@ fn a_moment_ends_before_the_first_later_revision() {
 }
 
 #[test]
-fn names_that_promise_more_than_the_objects_hold_are_not_believed() {
+fn object_that_ends_before_its_named_revision_is_an_error() {
     let mut chain = chain(&[DELTA_A]);
     chain.last_revision = Revision(20);
     let text = check_chain(

@@ -69,7 +69,7 @@ fn read_fixture_bases() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_stream_of_a_real_snapshot_tells_what_the_file_tells() {
+fn stream_of_a_real_snapshot_gives_the_same_facts_as_the_file() {
     for (name, bytes) in read_fixture_bases() {
         assert_same_facts(&bytes, 1);
         let revision = read_facts(&bytes).unwrap().revision;
@@ -112,7 +112,7 @@ fn build_database(
 }
 
 #[test]
-fn pages_left_behind_by_earlier_commits_are_not_believed() {
+fn pages_of_earlier_commits_are_ignored() {
     let commits: Vec<Vec<usize>> = (0..30).map(|n| vec![40 + n; 50]).collect();
     for page_size in [1024, 4096, 65_536] {
         let bytes = build_database(page_size, &commits, &[("meta", "confState", 10)]);
@@ -122,7 +122,7 @@ fn pages_left_behind_by_earlier_commits_are_not_believed() {
 }
 
 #[test]
-fn rows_that_fill_many_pages_and_leaves_whose_last_key_lies_far_behind_are_found() {
+fn multi_page_rows_and_distant_last_keys_are_found() {
     for last in [0, 1, 5_000, 300_000, 2_000_000] {
         let bytes = build_database(4096, &[vec![10; 3000], vec![1_500_000, 3, last]], &[]);
         assert_same_facts(&bytes, 1);
@@ -133,7 +133,7 @@ fn rows_that_fill_many_pages_and_leaves_whose_last_key_lies_far_behind_are_found
 }
 
 #[test]
-fn an_empty_key_bucket_is_revision_one() {
+fn empty_key_bucket_is_revision_one() {
     let bytes = build_database(4096, &[vec![]], &[("meta", "confState", 10)]);
     let (facts, _) = read_streamed(&bytes, 4096);
     assert_eq!(facts.unwrap().revision, Revision(1));
@@ -141,13 +141,13 @@ fn an_empty_key_bucket_is_revision_one() {
 }
 
 #[test]
-fn a_meta_bucket_with_a_page_of_its_own_takes_one_more_pass() {
+fn meta_bucket_with_its_own_page_needs_one_more_pass() {
     let bytes = build_database(1024, &[vec![10; 2000]], &[("meta", "confState", 600)]);
     assert_same_facts(&bytes, 2);
 }
 
 #[test]
-fn a_root_bucket_of_several_pages_takes_a_pass_for_each() {
+fn root_bucket_of_several_pages_needs_a_pass_for_each() {
     let names = [
         "alarm",
         "auth",
@@ -169,7 +169,7 @@ fn a_root_bucket_of_several_pages_takes_a_pass_for_each() {
 }
 
 #[test]
-fn a_damaged_page_on_the_way_is_the_error_a_reader_of_the_file_finds() {
+fn damaged_page_gives_the_same_result_as_reading_the_file() {
     let sound = build_database(4096, &[vec![100; 5000]], &[]);
     for page in 0..sound.len() / 4096 {
         let mut bytes = sound.clone();
@@ -184,7 +184,7 @@ fn a_damaged_page_on_the_way_is_the_error_a_reader_of_the_file_finds() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_an_error() {
+fn file_truncated_anywhere_is_an_error() {
     let sound = build_database(4096, &[vec![100; 500]], &[]);
     for len in (0..sound.len()).step_by(1000) {
         assert!(read_streamed(&sound[..len], 4096).0.is_err(), "{len} bytes");
@@ -192,7 +192,7 @@ fn a_file_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn garbage_behind_sound_metas_ends_in_an_error_not_in_memory() {
+fn garbage_after_valid_meta_pages_is_an_error_within_two_passes() {
     let mut bytes = build_database(4096, &[vec![100; 5000]], &[]);
     for (page, chunk) in bytes.chunks_mut(4096).enumerate().skip(2) {
         let header = [

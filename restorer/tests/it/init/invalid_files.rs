@@ -28,7 +28,7 @@ fn summarize_failure(init_result: &InitResult) -> (i32, &str, &str) {
 }
 
 #[test]
-fn data_behind_a_link_is_data() {
+fn data_behind_a_symlink_is_used() {
     let stage = testbed_with_data();
     let elsewhere = stage.home.path("elsewhere");
     fs::rename(stage.data_dir(0), &elsewhere).unwrap();
@@ -48,7 +48,7 @@ fn data_behind_a_link_is_data() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_not_taken_for_an_empty_volume() {
+fn dangling_symlink_is_not_an_empty_volume() {
     let stage = InitTestbed::new(EtcdRelease::V3_5New, 1);
     stage.write_templates("new", &[0]);
     symlink("unmounted", stage.data_dir(0)).unwrap();
@@ -66,7 +66,7 @@ fn a_link_that_leads_nowhere_is_not_taken_for_an_empty_volume() {
 }
 
 #[test]
-fn what_may_not_be_read_is_neither_missing_nor_damaged() {
+fn file_without_read_permission_is_neither_missing_nor_damaged() {
     for hidden in [
         "safe_guard",
         "new.etcd",
@@ -101,7 +101,7 @@ fn what_may_not_be_read_is_neither_missing_nor_damaged() {
 }
 
 #[test]
-fn the_configuration_takes_the_place_of_a_link_and_leaves_alone_what_it_led_to() {
+fn config_replaces_a_symlink_and_leaves_its_target_unchanged() {
     let stage = testbed_with_data();
     let precious = stage.home.path("precious");
     fs::write(&precious, "mine").unwrap();
@@ -112,7 +112,7 @@ fn the_configuration_takes_the_place_of_a_link_and_leaves_alone_what_it_led_to()
 }
 
 #[test]
-fn a_configuration_that_cannot_be_written_is_an_error_with_its_path() {
+fn config_that_cannot_be_written_is_an_error_with_its_path() {
     let stage = testbed_with_data();
     fs::create_dir(stage.config_path(0)).unwrap();
     let before = stage.read_volume(0);
@@ -131,7 +131,7 @@ fn a_configuration_that_cannot_be_written_is_an_error_with_its_path() {
 }
 
 #[test]
-fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
+fn invalid_template_is_a_usage_error_that_names_the_key_or_path() {
     let stage = testbed_with_data();
     let template = stage.template_path(0);
     let valid = fs::read_to_string(&template).unwrap();
@@ -180,7 +180,7 @@ fn a_template_that_makes_no_sense_is_a_wrong_command_that_names_it() {
 }
 
 #[test]
-fn a_mark_that_is_no_name_is_told_in_a_message_that_fits() {
+fn invalid_guard_content_is_reported_in_a_message_that_fits() {
     let stage = testbed_with_data();
     fs::write(stage.volume(0).join("safe_guard"), "\u{1}".repeat(1 << 20)).unwrap();
     let init_result = stage.run_init(0, &[]);

@@ -101,9 +101,9 @@ impl InitTestbed {
     }
 
     /// Sets the prefix of the member names.
-    pub(super) fn with_name_prefix(self, called: &'static str) -> Self {
+    pub(super) fn with_name_prefix(self, name_prefix: &'static str) -> Self {
         Self {
-            name_prefix: called,
+            name_prefix,
             ..self
         }
     }

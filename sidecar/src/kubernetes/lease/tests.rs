@@ -7,14 +7,14 @@ use crate::state::StoredSnapshot;
 
 const NOON: Timestamp = Timestamp::constant(1_800_000_000, 123_456_789);
 
-fn state_with_role(standing: SidecarRole) -> SidecarState {
+fn state_with_role(role: SidecarRole) -> SidecarState {
     let member_status = MemberStatus {
         member: MemberId(0x0091_bc3c_398f_b3c1),
         cluster: ClusterId(0xabc),
         leader: None,
         term: 2,
         revision: Revision(5),
-        is_learner: standing == SidecarRole::Learner,
+        is_learner: role == SidecarRole::Learner,
         db_bytes: 0,
         db_bytes_in_use: 0,
         version: "3.5.30".to_owned(),
@@ -22,7 +22,7 @@ fn state_with_role(standing: SidecarRole) -> SidecarState {
         observed_at: NOON,
     };
     SidecarState {
-        role: standing,
+        role,
         member_status: Some(member_status),
         ..SidecarState::default()
     }
@@ -63,10 +63,10 @@ fn lease_with_holder(holder: Option<&str>, renewed: Option<Timestamp>) -> Lease 
 }
 
 fn desired_full(revision: i64, second: i64) -> DesiredLease {
-    let created = Timestamp::from_second(second).unwrap();
+    let created_at = Timestamp::from_second(second).unwrap();
     DesiredLease::Full {
         revision: Revision(revision),
-        created_at: created,
+        created_at,
     }
 }
 
@@ -83,7 +83,7 @@ fn timestamp(second: i64) -> Option<Timestamp> {
 }
 
 #[test]
-fn a_member_says_who_it_is_in_the_form_consumers_parse() {
+fn member_lease_identity_has_the_format_that_consumers_parse() {
     let identity =
         |standing| match desired_lease(LeaseKind::Member, &state_with_role(standing), Some(true)) {
             Some(DesiredLease::Member {
@@ -109,7 +109,7 @@ fn a_member_says_who_it_is_in_the_form_consumers_parse() {
 }
 
 #[test]
-fn a_member_writes_identity_time_and_annotation_over_what_it_read() {
+fn member_lease_patch_sets_identity_renew_time_and_annotation() {
     let desired = DesiredLease::Member {
         identity: "1:2:Leader".to_owned(),
         peer_tls: Some(false),
@@ -126,7 +126,7 @@ fn a_member_writes_identity_time_and_annotation_over_what_it_read() {
 }
 
 #[test]
-fn only_the_leader_speaks_for_the_snapshots() {
+fn only_the_leader_writes_the_snapshot_leases() {
     let follower = SidecarState {
         role: SidecarRole::Follower,
         ..leader_state(5, Some(9))
@@ -138,7 +138,7 @@ fn only_the_leader_speaks_for_the_snapshots() {
 }
 
 #[test]
-fn without_a_delta_so_far_the_revision_is_zero() {
+fn delta_lease_revision_is_zero_before_the_first_delta() {
     let state = leader_state(5, None);
     assert_eq!(
         desired_lease(LeaseKind::DeltaSnapshot, &state, None),
@@ -149,7 +149,7 @@ fn without_a_delta_so_far_the_revision_is_zero() {
 }
 
 #[test]
-fn a_full_snapshot_is_recorded_with_the_time_it_was_taken() {
+fn full_snapshot_lease_records_the_snapshot_time() {
     let desired = desired_lease(LeaseKind::FullSnapshot, &leader_state(5, None), None).unwrap();
     let patch = build_patch(&lease_with_holder(None, None), &desired, Timestamp::MAX).unwrap();
     assert_eq!(patch["spec"]["holderIdentity"], "5");
@@ -157,7 +157,7 @@ fn a_full_snapshot_is_recorded_with_the_time_it_was_taken() {
 }
 
 #[test]
-fn a_full_revision_never_decreases() {
+fn full_snapshot_revision_never_decreases() {
     assert_eq!(
         build_patch(
             &lease_with_holder(Some("6"), timestamp(1)),
@@ -177,7 +177,7 @@ fn a_full_revision_never_decreases() {
 }
 
 #[test]
-fn a_newer_full_of_the_same_revision_moves_the_time_and_an_older_does_not() {
+fn only_a_newer_full_snapshot_of_the_same_revision_updates_the_time() {
     assert!(
         build_patch(
             &lease_with_holder(Some("5"), timestamp(99)),
@@ -205,7 +205,7 @@ fn a_newer_full_of_the_same_revision_moves_the_time_and_an_older_does_not() {
 }
 
 #[test]
-fn a_delta_revision_never_decreases_but_its_time_moves() {
+fn delta_revision_never_decreases_but_its_time_is_updated() {
     let patch = build_patch(
         &lease_with_holder(Some("12"), timestamp(1)),
         &desired_delta(9),
@@ -217,7 +217,7 @@ fn a_delta_revision_never_decreases_but_its_time_moves() {
 }
 
 #[test]
-fn a_delta_lease_that_says_it_all_is_left_alone() {
+fn up_to_date_delta_lease_is_not_patched() {
     assert_eq!(
         build_patch(
             &lease_with_holder(Some("9"), Some(truncate_to_micros(NOON))),
@@ -229,7 +229,7 @@ fn a_delta_lease_that_says_it_all_is_left_alone() {
 }
 
 #[test]
-fn a_holder_that_is_no_revision_is_replaced() {
+fn holder_that_is_not_a_revision_is_replaced() {
     for holder in ["", "-7", "etcd-main-0", "99999999999999999999"] {
         let patch = build_patch(
             &lease_with_holder(Some(holder), timestamp(1)),
@@ -241,7 +241,7 @@ fn a_holder_that_is_no_revision_is_replaced() {
 }
 
 #[test]
-fn the_lease_of_the_deltas_says_how_much_has_piled_up() {
+fn delta_lease_records_the_bytes_since_the_full_snapshot() {
     let state = SidecarState {
         deltas_since_full: Some(DeltasSinceFull {
             since: Revision(5),

@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_are_consistent() {
+    fn flag_definitions_are_valid() {
         DefragmentCommand::command().debug_assert();
     }
 
     #[test]
-    fn defaults_are_those_of_the_peer() {
+    fn defaults_match_etcd_backup_restore() {
         let defaults = DefragmentConfig {
             schedule: Some("0 0 */3 * *".parse().unwrap()),
             threshold: None,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_comes_with_a_smallest_size() {
+    fn threshold_has_a_default_minimum_size() {
         let found = parse_config(&[
             "--defragmentation-threshold-percent=45",
             "--etcd-defrag-timeout=15m0s",
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_schedule_is_never_and_nonsense_is_refused() {
+    fn empty_schedule_disables_and_invalid_values_are_refused() {
         assert_eq!(
             parse_config(&["--defragmentation-schedule="]).schedule,
             None

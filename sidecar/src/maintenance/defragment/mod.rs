@@ -112,13 +112,13 @@ type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 impl Defragmenter {
     /// `maintenance_lock` must have one permit and be shared with the full snapshotter.
     pub fn new(
-        connect: Arc<dyn Connect>,
+        connector: Arc<dyn Connect>,
         maintenance_lock: Arc<Semaphore>,
         config: DefragmentConfig,
         metrics: Arc<dyn MaintenanceMetrics>,
     ) -> Self {
         Self {
-            connector: connect,
+            connector,
             maintenance_lock,
             config,
             metrics,
@@ -258,7 +258,7 @@ impl Defragmenter {
         match tokio::time::timeout(FLUSH_TIMEOUT, snapshots.take_delta()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                debug!(error = %ErrorChain(&error), "failed to store a delta before moving leadership")
+                debug!(error = %ErrorChain(&error), "failed to store a delta before moving leadership");
             }
             Err(_) => debug!("delta not stored in time, moving leadership without it"),
         }

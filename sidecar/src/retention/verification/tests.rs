@@ -66,7 +66,7 @@ fn collect_files(below: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_object_the_peer_wrote_is_whole() {
+fn every_object_of_etcd_backup_restore_is_valid() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
     let mut found = Vec::new();
     collect_files(&fixtures, &mut found);
@@ -80,7 +80,7 @@ fn every_object_the_peer_wrote_is_whole() {
 }
 
 #[test]
-fn a_full_is_proven_by_its_hash_whatever_its_size() {
+fn full_snapshot_of_any_size_is_verified_by_its_hash() {
     // Around the size of the read buffer, where the hash is split between two reads.
     for sectors in [1, 511, 512, 513, 1025] {
         verify_bytes("Full-0-9-5", encode_full(sectors)).unwrap();
@@ -95,7 +95,7 @@ fn a_full_is_proven_by_its_hash_whatever_its_size() {
 }
 
 #[test]
-fn a_full_without_hash_or_cut_short_is_damaged() {
+fn full_snapshot_that_is_truncated_or_lacks_its_hash_is_damaged() {
     let complete = encode_full(4);
     for length in [0, 32, 2048, 2079] {
         let outcome = verify_bytes("Full-0-9-5", complete[..length].to_vec());
@@ -115,7 +115,7 @@ fn a_full_without_hash_or_cut_short_is_damaged() {
 }
 
 #[test]
-fn a_delta_holds_every_revision_of_its_name() {
+fn delta_must_contain_every_revision_in_its_name() {
     verify_bytes("Incr-5-8-5", encode_delta(&[5, 6, 6, 7, 8])).unwrap();
     verify_bytes("Incr-5-7-5", encode_delta(&[4, 5, 6, 7, 8])).unwrap();
     let outcome = verify_bytes("Incr-5-8-5", encode_delta(&[5, 6, 8]));
@@ -134,7 +134,7 @@ fn a_delta_holds_every_revision_of_its_name() {
 }
 
 #[test]
-fn an_altered_delta_is_damaged() {
+fn altered_delta_is_damaged() {
     let mut bytes = encode_delta(&[5, 6, 7]);
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -167,7 +167,7 @@ impl Read for FailingStoreReader {
 }
 
 #[test]
-fn a_store_that_breaks_off_says_nothing_about_the_object() {
+fn interrupted_download_is_a_store_error_and_not_damage() {
     for name in [
         "Full-0-9-5",
         "Full-0-9-5.gz",

@@ -18,7 +18,7 @@ fn uploaded_full() -> UploadedFull {
 }
 
 #[tokio::test]
-async fn one_that_was_stored_when_everything_is_given_up_counts() {
+async fn full_snapshot_stored_before_an_abort_counts() {
     let mut fulls = FullQueue::default();
     let (reply, answer) = oneshot::channel();
     fulls.enqueue(
@@ -44,7 +44,7 @@ async fn one_that_was_stored_when_everything_is_given_up_counts() {
 }
 
 #[tokio::test]
-async fn one_that_is_given_up_in_the_middle_is_interrupted() {
+async fn running_full_snapshot_is_interrupted_by_an_abort() {
     let mut fulls = FullQueue::default();
     let (reply, answer) = oneshot::channel();
     fulls.enqueue(

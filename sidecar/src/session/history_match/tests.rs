@@ -31,13 +31,13 @@ fn at_revision(before: KeyLookup, at: Option<WrittenKey>) -> KeyHistory {
 }
 
 #[test]
-fn a_put_that_etcd_has_at_its_revision_is_of_the_own_history() {
+fn put_found_at_its_revision_is_of_the_same_history() {
     let at = at_revision(KeyLookup::Unavailable, Some(written_key(10, 50, 3, b"v")));
     assert_eq!(match_history(&put_event(), &at), HistoryMatch::Same);
 }
 
 #[test]
-fn a_put_that_differs_in_anything_is_of_another_history() {
+fn put_that_differs_in_any_field_is_foreign() {
     let others = [
         None,
         Some(written_key(10, 50, 3, b"w")),
@@ -58,7 +58,7 @@ fn a_put_that_differs_in_anything_is_of_another_history() {
 }
 
 #[test]
-fn a_delete_needs_a_key_that_was_there_and_is_gone() {
+fn delete_matches_only_a_key_that_existed_and_is_deleted() {
     let was = KeyLookup::Present(written_key(10, 40, 2, b"v"));
     assert_eq!(
         match_history(&delete_event(), &at_revision(was.clone(), None)),
@@ -83,7 +83,7 @@ fn a_delete_needs_a_key_that_was_there_and_is_gone() {
 }
 
 #[test]
-fn behind_a_compaction_a_key_may_only_have_grown() {
+fn compacted_key_matches_only_with_consistent_later_versions() {
     let now = |state| match_history(&put_event(), &KeyHistory::Current(Some(state)));
     assert_eq!(now(written_key(10, 50, 3, b"v")), HistoryMatch::Same);
     assert_eq!(now(written_key(10, 90, 4, b"x")), HistoryMatch::Same);
@@ -103,7 +103,7 @@ fn behind_a_compaction_a_key_may_only_have_grown() {
 }
 
 #[test]
-fn a_key_that_is_gone_or_made_anew_behind_a_compaction_tells_nothing() {
+fn compacted_key_that_is_deleted_or_recreated_is_inconclusive() {
     for witness in [put_event(), delete_event()] {
         for now in [None, Some(written_key(60, 70, 2, b"x"))] {
             assert_eq!(

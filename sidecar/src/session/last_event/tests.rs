@@ -49,7 +49,7 @@ fn object_stream(bytes: Vec<u8>) -> ObjectStream {
 }
 
 #[test]
-fn the_witness_is_the_very_last_event() {
+fn last_event_of_the_delta_is_returned() {
     let (object, bytes) = sample_delta();
     let witness = read_delta(&object, object_stream(bytes)).unwrap().unwrap();
     assert_eq!((witness.key.as_slice(), witness.revision.0), (&b"a"[..], 7));
@@ -57,7 +57,7 @@ fn the_witness_is_the_very_last_event() {
 }
 
 #[test]
-fn a_delta_that_does_not_read_to_its_end_is_damaged() {
+fn altered_or_truncated_delta_is_damaged() {
     let (object, mut bytes) = sample_delta();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -75,7 +75,7 @@ fn a_delta_that_does_not_read_to_its_end_is_damaged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delta_the_store_does_not_send_is_not_damaged() {
+async fn delta_that_cannot_be_downloaded_is_not_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let home = [("HOME", directory.path().to_str().unwrap())];
     let config = StoreConfig::new(StorageProvider::Local, "bucket");

@@ -95,13 +95,13 @@ fn start_full(
 }
 
 #[tokio::test]
-async fn a_tail_that_dies_without_a_word_ends_the_round() {
+async fn tail_that_ends_without_an_event_ends_the_round() {
     let over = run_with_events(&build_leader(), &mut FullQueue::default(), Vec::new()).await;
     assert!(matches!(over, RoundEnd::TailEnded));
 }
 
 #[tokio::test]
-async fn a_full_snapshot_goes_on_when_deltas_begin_anew() {
+async fn full_snapshot_continues_when_deltas_restart() {
     let mut fulls = FullQueue::default();
     let (finish, _answer) = start_full(&mut fulls);
     let over = run_with_events(&build_leader(), &mut fulls, vec![TailEvent::Superseded]).await;
@@ -117,7 +117,7 @@ async fn a_full_snapshot_goes_on_when_deltas_begin_anew() {
 }
 
 #[tokio::test]
-async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
+async fn gap_aborts_the_running_full_snapshot() {
     let mut fulls = FullQueue::default();
     let (finish, answer) = start_full(&mut fulls);
     let over = run_with_events(&build_leader(), &mut fulls, vec![TailEvent::Gap]).await;
@@ -132,7 +132,7 @@ async fn behind_a_gap_a_full_snapshot_under_way_is_worth_nothing() {
 
 /// Deltas are held back until the full snapshot is stored: waiting for them would be a deadlock.
 #[tokio::test]
-async fn a_full_snapshot_waits_for_deltas_but_not_for_those_that_wait_for_it() {
+async fn full_snapshot_does_not_wait_for_deltas_that_are_held_for_it() {
     let leader = build_leader();
     let bucket = leader.store.clone().unwrap();
     let (mut fulls, note) = (FullQueue::default(), OnStopCell::default());
@@ -160,7 +160,7 @@ fn status_at(revision: i64) -> MemberStatus {
 }
 
 #[tokio::test]
-async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
+async fn failed_watch_is_reported_and_its_lag_grows() {
     let leader = build_leader();
     let mut view = leader.state_tx.subscribe();
     leader
@@ -204,7 +204,7 @@ async fn a_watch_that_cannot_be_opened_is_told_and_falls_behind_meanwhile() {
 }
 
 #[tokio::test]
-async fn what_one_round_did_not_come_to_is_asked_of_the_next() {
+async fn unanswered_request_is_requeued_for_the_next_round() {
     let line = SnapshotQueue::default();
     let mut asks = line.open();
     let (reply, answer) = oneshot::channel();

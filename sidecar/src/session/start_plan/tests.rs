@@ -30,7 +30,7 @@ fn seconds_after_noon(seconds: i64) -> i64 {
 }
 
 #[test]
-fn an_empty_store_needs_a_full_snapshot() {
+fn empty_store_requires_a_full_snapshot() {
     assert_eq!(
         plan_for(&[], 1),
         StartPlan::FullFirst(FullSnapshotReason::NoFull)
@@ -38,7 +38,7 @@ fn an_empty_store_needs_a_full_snapshot() {
 }
 
 #[test]
-fn deltas_alone_need_a_full_snapshot() {
+fn deltas_without_a_full_snapshot_require_one() {
     let begin = plan_for(
         &[&format!("Incr-00000002-00000009-{}", seconds_after_noon(0))],
         9,
@@ -47,7 +47,7 @@ fn deltas_alone_need_a_full_snapshot() {
 }
 
 #[test]
-fn a_chain_is_continued_after_its_end() {
+fn chain_is_continued_after_its_last_revision() {
     let full = format!("Full-00000000-00000005-{}", seconds_after_noon(0));
     let delta = format!("Incr-00000006-00000009-{}", seconds_after_noon(1));
     let expected = StartPlan::Continue {
@@ -60,7 +60,7 @@ fn a_chain_is_continued_after_its_end() {
 }
 
 #[test]
-fn a_missed_schedule_is_made_up_for_while_deltas_go_on() {
+fn missed_full_snapshot_is_taken_while_deltas_continue() {
     let full = format!("Full-00000000-00000005-{}", seconds_after_noon(-1));
     let begin = plan_for(&[&full], 9);
     let expected = StartPlan::Continue {
@@ -72,7 +72,7 @@ fn a_missed_schedule_is_made_up_for_while_deltas_go_on() {
 }
 
 #[test]
-fn a_final_snapshot_is_followed_by_an_ordinary_one() {
+fn final_snapshot_is_followed_by_a_regular_one() {
     let full = format!("Full-00000000-00000005-{}.final", seconds_after_noon(5));
     let begin = plan_for(&[&full], 9);
     let expected = StartPlan::Continue {
@@ -84,7 +84,7 @@ fn a_final_snapshot_is_followed_by_an_ordinary_one() {
 }
 
 #[test]
-fn deltas_go_on_where_they_ended_although_a_full_snapshot_is_ahead_of_them() {
+fn deltas_are_backfilled_up_to_a_newer_full_snapshot() {
     let full = format!("Full-00000000-00000005-{}", seconds_after_noon(0));
     let delta = format!("Incr-00000006-00000009-{}", seconds_after_noon(1));
     let ahead = format!("Full-00000000-00000020-{}", seconds_after_noon(2));
@@ -102,21 +102,21 @@ fn backfill_start(names: &[&str]) -> Option<Revision> {
     match plan_for(names, 30) {
         StartPlan::Continue {
             after: Revision(20),
-            backfill_after: deltas_end,
+            backfill_after,
             full: None,
-        } => deltas_end,
+        } => backfill_after,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn the_revisions_between_two_full_snapshots_minutes_apart_are_made_up_for() {
+fn revisions_between_two_recent_full_snapshots_are_backfilled() {
     let fulls = [5, 20].map(|last| format!("Full-00000000-{last:08}-{}", seconds_after_noon(last)));
     assert_eq!(backfill_start(&[&fulls[0], &fulls[1]]), Some(Revision(5)));
 }
 
 #[test]
-fn deltas_retention_has_removed_are_not_stored_again() {
+fn deltas_deleted_by_retention_are_not_stored_again() {
     let older = format!("Full-00000000-00000005-{}", seconds_after_noon(-3_600));
     let newest = format!("Full-00000000-00000020-{}", seconds_after_noon(0));
     assert_eq!(backfill_start(&[&older, &newest]), None);
@@ -129,7 +129,7 @@ fn deltas_retention_has_removed_are_not_stored_again() {
 }
 
 #[test]
-fn deltas_do_not_begin_before_one_that_lies_on_the_way() {
+fn unconnected_delta_prevents_the_backfill() {
     let older = format!("Full-00000000-00000005-{}", seconds_after_noon(0));
     let unconnected = format!("Incr-00000010-00000015-{}", seconds_after_noon(1));
     let newest = format!("Full-00000000-00000020-{}", seconds_after_noon(2));
@@ -137,7 +137,7 @@ fn deltas_do_not_begin_before_one_that_lies_on_the_way() {
 }
 
 #[test]
-fn a_hole_in_the_store_is_answered_with_a_full_snapshot() {
+fn gap_in_the_store_requires_a_full_snapshot() {
     let full = format!("Full-00000000-00000005-{}", seconds_after_noon(0));
     let delta = format!("Incr-00000008-00000009-{}", seconds_after_noon(1));
     assert_eq!(
@@ -147,7 +147,7 @@ fn a_hole_in_the_store_is_answered_with_a_full_snapshot() {
 }
 
 #[test]
-fn a_store_from_another_history_is_not_written_into() {
+fn store_ahead_of_etcd_is_refused() {
     let full = format!("Full-00000000-00000500-{}", seconds_after_noon(0));
     let expected = StartPlan::StoreAhead {
         store: Revision(500),

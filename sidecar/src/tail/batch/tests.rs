@@ -51,7 +51,7 @@ fn read_delta(sealed: &SealedDelta) -> Vec<(i64, String, Option<i64>)> {
 }
 
 #[test]
-fn a_delta_begins_where_the_one_before_ended() {
+fn delta_starts_after_the_previous_delta() {
     let mut batch = batch_after(4);
     push_event(&mut batch, put_event("a", 5, 0)).unwrap();
     push_event(&mut batch, put_event("b", 6, 0)).unwrap();
@@ -72,7 +72,7 @@ fn a_delta_begins_where_the_one_before_ended() {
 }
 
 #[test]
-fn a_revision_that_is_still_arriving_is_not_sealed() {
+fn incomplete_revision_is_not_sealed() {
     let mut batch = batch_after(4);
     push_event(&mut batch, put_event("a", 5, 0)).unwrap();
     push_event(&mut batch, put_event("b", 6, 0)).unwrap();
@@ -89,7 +89,7 @@ fn a_revision_that_is_still_arriving_is_not_sealed() {
 }
 
 #[test]
-fn what_arrives_again_after_a_break_is_taken_once() {
+fn events_repeated_after_a_reconnect_are_stored_once() {
     let mut batch = batch_after(4);
     push_event(&mut batch, put_event("a", 5, 0)).unwrap();
     push_event(&mut batch, put_event("b", 6, 0)).unwrap();
@@ -107,7 +107,7 @@ fn what_arrives_again_after_a_break_is_taken_once() {
 }
 
 #[test]
-fn a_skipped_revision_is_a_gap_and_what_came_before_is_kept() {
+fn skipped_revision_is_a_gap_and_earlier_events_are_kept() {
     let mut batch = batch_after(4);
     push_event(&mut batch, put_event("a", 5, 0)).unwrap();
     let error = push_event(&mut batch, put_event("b", 8, 0)).unwrap_err();
@@ -120,7 +120,7 @@ fn a_skipped_revision_is_a_gap_and_what_came_before_is_kept() {
 }
 
 #[test]
-fn nothing_captured_makes_no_delta() {
+fn empty_batch_produces_no_delta() {
     let mut batch = batch_after(4);
     push_event(&mut batch, put_event("a", 3, 0)).unwrap();
     finish_revision(&mut batch);
@@ -129,7 +129,7 @@ fn nothing_captured_makes_no_delta() {
 }
 
 #[test]
-fn the_life_of_a_lease_travels_with_the_event() {
+fn lease_ttl_is_stored_with_the_event() {
     let mut leases = LeaseTtls::default();
     leases.insert(LeaseId(7), Some(30));
     let mut batch = batch_after(1);
@@ -142,7 +142,7 @@ fn the_life_of_a_lease_travels_with_the_event() {
 }
 
 #[test]
-fn the_length_counts_what_is_still_arriving() {
+fn length_includes_the_incomplete_revision() {
     let mut batch = batch_after(1);
     push_event(&mut batch, put_event("a", 2, 0)).unwrap();
     let partial = batch.raw_len();
@@ -154,7 +154,7 @@ fn the_length_counts_what_is_still_arriving() {
 }
 
 #[test]
-fn a_batch_that_is_due_grows_while_it_is_small_in_memory() {
+fn batch_that_is_due_grows_within_its_memory_and_size_limits() {
     let mut batch = batch_after(0);
     let limit = 2 << 20;
     let mut revision = 0;

@@ -31,7 +31,7 @@ fn cached_ttls() -> LeaseTtls {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_asked_about_once_and_again_after_a_while() {
+async fn lease_ttl_is_cached_and_refreshed_later() {
     let mut leases = cached_ttls();
     assert_eq!(leases.find_unknown(&[put_event("a"), put_event("b")]), []);
     tokio::time::advance(REFRESH_AFTER).await;
@@ -41,7 +41,7 @@ async fn a_lease_is_asked_about_once_and_again_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_granted_again_under_its_number_is_asked_about_again() {
+async fn lease_granted_again_with_the_same_id_is_looked_up_again() {
     let mut leases = cached_ttls();
     // Revoking a lease deletes its keys.
     assert_eq!(leases.find_unknown(&[delete_event("a")]), []);
@@ -60,7 +60,7 @@ async fn a_lease_granted_again_under_its_number_is_asked_about_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletes_of_other_keys_cost_no_question() {
+async fn deletes_of_unrelated_keys_cause_no_lookup() {
     let mut leases = cached_ttls();
     assert_eq!(
         leases.find_unknown(&[delete_event("b"), put_event("a")]),
@@ -74,7 +74,7 @@ async fn deletes_of_other_keys_cost_no_question() {
 }
 
 #[test]
-fn events_on_leases_that_nobody_told_about_are_counted() {
+fn events_with_unknown_leases_are_counted() {
     let mut leases = LeaseTtls::default();
     let events = [
         put_event("a"),

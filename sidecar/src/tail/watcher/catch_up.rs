@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_watch_that_can_catch_up_is_worth_a_second_one() {
+    fn second_watch_starts_only_within_the_lag_limit() {
         let rest = CatchUpBackoff::default();
         let is_worth = |lag| rest.should_start(lag);
         assert!(!is_worth(0), "it does not lag");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_watch_is_not_tried_again_at_once() {
+    async fn second_watch_is_retried_only_after_a_delay() {
         let mut rest = CatchUpBackoff::default();
         rest.start();
         assert!(!rest.should_start(1));

@@ -38,7 +38,7 @@ async fn read_to_close(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn half_a_header_is_cut_off_while_others_are_served() {
+async fn incomplete_header_times_out_while_others_are_served() {
     let header_timeout = Duration::from_secs(10);
     let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
         header_timeout,
@@ -68,7 +68,7 @@ async fn half_a_header_is_cut_off_while_others_are_served() {
 }
 
 #[tokio::test]
-async fn a_byte_now_and_then_does_not_keep_a_header_alive() {
+async fn slow_header_does_not_extend_the_timeout() {
     let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
         header_timeout: Duration::from_millis(500),
         ..short_limits()
@@ -94,7 +94,7 @@ async fn a_byte_now_and_then_does_not_keep_a_header_alive() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed() {
+async fn idle_connection_is_closed() {
     let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
         header_timeout: Duration::from_millis(300),
         ..short_limits()
@@ -109,7 +109,7 @@ async fn an_idle_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn one_client_with_too_many_connections_is_refused_and_counted() {
+async fn client_with_too_many_connections_is_refused_and_counted() {
     let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
         max_connections: 10,
         max_connections_per_address: 3,
@@ -146,7 +146,7 @@ async fn one_client_with_too_many_connections_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn too_much_header_is_refused() {
+async fn oversized_header_is_refused() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for (count, length) in [(1, 64 << 10), (200, 10)] {
         let mut stream = connect(&server).await;
@@ -168,7 +168,7 @@ async fn too_much_header_is_refused() {
 }
 
 #[tokio::test]
-async fn a_large_body_is_refused_unread() {
+async fn large_body_is_refused_unread() {
     let server = TestHttpServer::start_leader(test_config()).await;
     let mut stream = connect(&server).await;
     let head = "POST /snapshot/full HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000000\r\n\r\nxxx";
@@ -180,7 +180,7 @@ async fn a_large_body_is_refused_unread() {
 }
 
 #[tokio::test]
-async fn garbage_is_answered_with_a_refusal_or_silence() {
+async fn malformed_request_gets_a_400_or_a_closed_connection() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for bytes in [
         &b"\x16\x03\x01\x02\x00\x01"[..],
@@ -201,7 +201,7 @@ async fn garbage_is_answered_with_a_refusal_or_silence() {
 }
 
 #[tokio::test]
-async fn an_answer_nobody_reads_is_given_up() {
+async fn unread_response_is_aborted() {
     let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
         write_timeout: Duration::from_millis(500),
         max_connections_per_address: 1,
@@ -231,7 +231,7 @@ async fn an_answer_nobody_reads_is_given_up() {
 }
 
 #[tokio::test]
-async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
+async fn snapshots_of_one_kind_run_one_at_a_time_with_a_short_queue() {
     let limits = HttpLimits {
         max_waiting: 1,
         ..short_limits()
@@ -279,7 +279,7 @@ async fn snapshots_of_a_kind_are_taken_one_at_a_time_and_few_may_wait() {
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_does_not_stop_the_snapshot_nor_let_another_begin() {
+async fn disconnected_client_does_not_stop_the_snapshot_or_start_another() {
     let server = TestHttpServer::start(
         test_config(),
         leader_state(),
@@ -311,7 +311,7 @@ async fn a_caller_who_leaves_does_not_stop_the_snapshot_nor_let_another_begin() 
 }
 
 #[tokio::test]
-async fn a_snapshot_that_takes_too_long_is_told_to_go_on() {
+async fn snapshot_longer_than_the_timeout_returns_504() {
     let limits = HttpLimits {
         snapshot_timeout: Duration::from_millis(200),
         ..short_limits()
@@ -329,7 +329,7 @@ async fn a_snapshot_that_takes_too_long_is_told_to_go_on() {
 }
 
 #[tokio::test]
-async fn too_many_requests_at_a_time_are_told_to_come_back() {
+async fn too_many_concurrent_requests_return_503_with_retry_after() {
     let server = TestHttpServer::start_leader(config_with_limits(HttpLimits {
         max_requests: 0,
         ..short_limits()
@@ -350,7 +350,7 @@ async fn too_many_requests_at_a_time_are_told_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_lets_a_request_finish() {
+async fn stopping_server_finishes_running_requests() {
     let limits = HttpLimits {
         drain_timeout: TEST_TIMEOUT,
         ..short_limits()
@@ -381,7 +381,7 @@ async fn a_stopping_server_lets_a_request_finish() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_does_not_wait_for_ever() {
+async fn stopping_server_waits_only_for_the_drain_timeout() {
     let server = TestHttpServer::start(
         test_config(),
         leader_state(),
@@ -403,7 +403,7 @@ async fn a_stopping_server_does_not_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named() {
+async fn port_in_use_is_named_in_the_error() {
     let server = TestHttpServer::start_leader(test_config()).await;
     let again = HttpConfig {
         port: server.port,
@@ -417,7 +417,7 @@ async fn a_port_in_use_is_named() {
 }
 
 #[tokio::test]
-async fn without_an_address_both_families_are_served() {
+async fn default_listen_address_serves_ipv4_and_ipv6() {
     let server = TestHttpServer::start_leader(HttpConfig {
         listen_address: None,
         ..test_config()

@@ -41,7 +41,7 @@ async fn start_pair(
 }
 
 #[tokio::test]
-async fn a_follower_passes_the_answer_of_the_leader_on() {
+async fn follower_forwards_the_response_of_the_leader() {
     let (follower, leader) = start_pair(short_limits(), FakeSnapshotter::default()).await;
     let full = follower
         .request(Method::POST, "/snapshot/full?final=true")
@@ -76,7 +76,7 @@ async fn a_follower_passes_the_answer_of_the_leader_on() {
 }
 
 #[tokio::test]
-async fn a_request_is_passed_on_only_once() {
+async fn request_is_forwarded_only_once() {
     let (one, other) = start_pair(short_limits(), FakeSnapshotter::default()).await;
     // Each takes the other for the leader, and the second is healthy because it leads again.
     let url = Url::parse("http://127.0.0.1:2379").unwrap();
@@ -95,7 +95,7 @@ async fn a_request_is_passed_on_only_once() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_is_told_to_ask_itself_does_not() {
+async fn sidecar_does_not_forward_to_itself() {
     let server =
         TestHttpServer::start(test_config(), follower_state(), FakeSnapshotter::default()).await;
     let url = Url::parse("http://127.0.0.1:2379").unwrap();
@@ -106,7 +106,7 @@ async fn a_sidecar_that_is_told_to_ask_itself_does_not() {
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_be_found_is_a_405_as_with_the_peer() {
+async fn unavailable_leader_returns_405_as_etcd_backup_restore_does() {
     let (follower, leader) = start_pair(short_limits(), FakeSnapshotter::default()).await;
     let refused = async |reason: &str| {
         let response = follower.get("/snapshot/full").await;
@@ -143,7 +143,7 @@ async fn a_leader_that_cannot_be_found_is_a_405_as_with_the_peer() {
 }
 
 #[tokio::test]
-async fn a_leader_that_takes_too_long_is_a_504() {
+async fn slow_leader_returns_504() {
     let limits = HttpLimits {
         snapshot_timeout: Duration::from_millis(300),
         ..short_limits()
@@ -157,7 +157,7 @@ async fn a_leader_that_takes_too_long_is_a_504() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_not_taken_in() {
+async fn oversized_response_of_the_leader_returns_502() {
     let limits = HttpLimits {
         max_response_bytes: 100,
         ..short_limits()
@@ -171,7 +171,7 @@ async fn an_answer_that_is_too_large_is_not_taken_in() {
 }
 
 #[tokio::test]
-async fn the_port_of_the_follower_is_the_port_that_was_bound() {
+async fn listener_reports_the_bound_port() {
     let listeners = Listeners::bind(&test_config()).await.unwrap();
     assert_ne!(listeners.port(), 0);
     assert_eq!(test_config().listen_address, Some(LOCALHOST));

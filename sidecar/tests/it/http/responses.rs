@@ -13,19 +13,19 @@ use super::support::{
 };
 
 #[tokio::test]
-async fn healthy_is_the_one_that_leads_with_an_etcd_that_answers() {
+async fn only_a_leader_with_a_reachable_etcd_is_healthy() {
     let server = TestHttpServer::start_leader(test_config()).await;
-    for standing in SidecarRole::ALL {
+    for role in SidecarRole::ALL {
         for (is_etcd_reachable, has_store) in
             [(true, true), (true, false), (false, true), (false, false)]
         {
             server.state_tx.send_replace(SidecarState {
-                role: standing,
+                role,
                 is_etcd_reachable,
                 has_store,
                 ..SidecarState::default()
             });
-            let expected = standing == SidecarRole::Leader && (is_etcd_reachable || !has_store);
+            let expected = role == SidecarRole::Leader && (is_etcd_reachable || !has_store);
             let response = server.get("/healthz").await;
             assert_eq!(response.json(), json!({ "health": expected }));
             assert_eq!(response.status, if expected { 200 } else { 503 });
@@ -35,7 +35,7 @@ async fn healthy_is_the_one_that_leads_with_an_etcd_that_answers() {
 }
 
 #[tokio::test]
-async fn a_failing_backup_never_makes_the_sidecar_unready() {
+async fn failing_backup_never_makes_the_sidecar_unready() {
     let server = TestHttpServer::start_leader(test_config()).await;
     server.state_tx.send_replace(SidecarState {
         failure: Some(BackupFailure {
@@ -52,7 +52,7 @@ async fn a_failing_backup_never_makes_the_sidecar_unready() {
 }
 
 #[tokio::test]
-async fn a_sidecar_whose_parts_have_ended_is_not_ready() {
+async fn sidecar_is_not_ready_after_its_tasks_end() {
     let TestHttpServer {
         state_tx,
         port,
@@ -68,7 +68,7 @@ async fn a_sidecar_whose_parts_have_ended_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_full_snapshot_is_told_with_the_peers_fields() {
+async fn full_snapshot_response_has_the_etcd_backup_restore_fields() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for method in [Method::GET, Method::POST] {
         let response = server.request(method, "/snapshot/full?final=true").await;
@@ -93,7 +93,7 @@ async fn a_full_snapshot_is_told_with_the_peers_fields() {
 }
 
 #[tokio::test]
-async fn what_is_no_boolean_is_refused_before_anything_is_done() {
+async fn invalid_final_parameter_is_refused_before_a_snapshot() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for query in ["final=yes", "final=tRue", "final=1&final=2"] {
         let response = server.get(&format!("/snapshot/full?{query}")).await;
@@ -105,7 +105,7 @@ async fn what_is_no_boolean_is_refused_before_anything_is_done() {
 }
 
 #[tokio::test]
-async fn a_delta_without_events_is_null() {
+async fn delta_without_events_is_null() {
     let server = TestHttpServer::start_leader(test_config()).await;
     assert_eq!(server.get("/snapshot/delta").await.json(), Value::Null);
     server.snapshotter.keys.lock().unwrap().push("x".to_owned());
@@ -118,7 +118,7 @@ async fn a_delta_without_events_is_null() {
 }
 
 #[tokio::test]
-async fn the_latest_are_listed_anew_each_time() {
+async fn latest_snapshots_are_listed_on_each_request() {
     let server = TestHttpServer::start_leader(test_config()).await;
     let nothing = json!({ "fullSnapshot": null, "deltaSnapshots": null });
     assert_eq!(server.get("/snapshot/latest").await.json(), nothing);
@@ -134,7 +134,7 @@ async fn the_latest_are_listed_anew_each_time() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_in_words() {
+async fn failure_response_contains_the_error_text() {
     let server = TestHttpServer::start_leader(test_config()).await;
     let failed = SnapshotRequestError::Failed {
         reason: "the bucket main is gone".to_owned(),
@@ -155,7 +155,7 @@ async fn a_failure_is_told_in_words() {
 }
 
 #[tokio::test]
-async fn without_a_store_snapshots_are_not_a_method_of_this_sidecar() {
+async fn snapshot_requests_without_a_store_return_405() {
     for state in [leader_state(), follower_state()] {
         let state = SidecarState {
             has_store: false,
@@ -178,7 +178,7 @@ async fn without_a_store_snapshots_are_not_a_method_of_this_sidecar() {
 }
 
 #[tokio::test]
-async fn other_methods_are_refused_and_the_right_ones_named() {
+async fn other_methods_are_refused_with_the_allowed_methods() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for (path, method, allowed) in [
         ("/snapshot/full", Method::PUT, "GET,POST"),
@@ -200,7 +200,7 @@ async fn other_methods_are_refused_and_the_right_ones_named() {
 }
 
 #[tokio::test]
-async fn when_post_is_required_a_link_takes_no_snapshot() {
+async fn get_takes_no_snapshot_when_post_is_required() {
     let config = HttpConfig {
         snapshot_methods: SnapshotMethods::PostOnly,
         ..test_config()
@@ -216,7 +216,7 @@ async fn when_post_is_required_a_link_takes_no_snapshot() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn unknown_path_returns_404() {
     let server = TestHttpServer::start_leader(test_config()).await;
     for path in [
         "/",
@@ -233,7 +233,7 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
-async fn metrics_count_the_requests_by_path() {
+async fn metrics_count_requests_by_route() {
     let server = TestHttpServer::start_leader(test_config()).await;
     server.get("/healthz").await;
     server.get("/wp-login.php").await;
@@ -255,8 +255,8 @@ async fn metrics_count_the_requests_by_path() {
 }
 
 #[tokio::test]
-async fn the_status_tells_what_is_known() {
-    let at = Timestamp::from_second(1_794_795_243).unwrap();
+async fn status_reports_the_sidecar_state() {
+    let observed_at = Timestamp::from_second(1_794_795_243).unwrap();
     let state = SidecarState {
         member_status: Some(MemberStatus {
             member: MemberId(0xabc),
@@ -269,17 +269,17 @@ async fn the_status_tells_what_is_known() {
             db_bytes_in_use: 1024,
             version: "3.5.30".to_owned(),
             errors: vec!["memberID:abc alarm:NOSPACE".to_owned()],
-            observed_at: at,
+            observed_at,
         }),
         captured: Some(Revision(100)),
-        captured_at: Some(at),
+        captured_at: Some(observed_at),
         last_full: Some(stored_snapshot("Full-00000000-00000090-1794795243.gz")),
-        delta_checked_at: Some(at),
+        delta_checked_at: Some(observed_at),
         is_full_running: true,
         failure: Some(BackupFailure {
             class: "store",
             message: "the bucket is gone".to_owned(),
-            since: at,
+            since: observed_at,
         }),
         ..leader_state()
     };

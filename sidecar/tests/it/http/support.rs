@@ -183,12 +183,12 @@ impl TestHttpServer {
     ) -> Self {
         let listeners = Listeners::bind(&config).await.unwrap();
         let port = listeners.port();
-        let (state_tx, view) = watch::channel(state);
+        let (state_tx, state_rx) = watch::channel(state);
         let (snapshotter, leader_finder) =
             (Arc::new(snapshotter), Arc::new(FakeLeaderFinder::default()));
         let (metrics, cancel) = (SidecarMetrics::new().unwrap(), CancellationToken::new());
         let parts = HttpBackend {
-            state_rx: view,
+            state_rx,
             snapshotter: snapshotter.clone(),
             leader_finder: leader_finder.clone(),
             metrics: metrics.clone(),
@@ -200,7 +200,7 @@ impl TestHttpServer {
             "http"
         };
         let serving = listeners.serve(config, parts, cancel.clone());
-        let ended = tokio::spawn(async move { serving.await.unwrap() });
+        let task = tokio::spawn(async move { serving.await.unwrap() });
         Self {
             port,
             state_tx,
@@ -208,7 +208,7 @@ impl TestHttpServer {
             leader_finder,
             metrics,
             cancel,
-            task: ended,
+            task,
             address,
             scheme,
         }

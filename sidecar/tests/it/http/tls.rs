@@ -112,7 +112,7 @@ async fn wait_for_recheck() {
 }
 
 #[tokio::test]
-async fn https_is_served_with_the_headers_of_the_peer() {
+async fn https_responses_have_the_etcd_backup_restore_headers() {
     let ca = TestCa::new();
     let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
     let client = ca.client_builder().build().unwrap();
@@ -148,7 +148,7 @@ async fn new_certificates_are_served_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_broken_pair_leaves_the_old_one_in_place_until_it_is_whole() {
+async fn invalid_key_pair_keeps_the_old_one_until_it_is_valid() {
     let ca = TestCa::new();
     let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
     let before = fetch_served_certificate(&ca, &server).await;
@@ -181,7 +181,7 @@ async fn a_broken_pair_leaves_the_old_one_in_place_until_it_is_whole() {
 }
 
 #[tokio::test]
-async fn a_server_does_not_start_with_a_broken_pair() {
+async fn server_does_not_start_with_an_invalid_key_pair() {
     let ca = TestCa::new();
     let files = ca.issue_server_files();
     let (other, _) = ca.sign("127.0.0.1");
@@ -207,9 +207,9 @@ async fn a_server_does_not_start_with_a_broken_pair() {
 /// The error of a server that cannot start.
 async fn start_error(config: HttpConfig) -> String {
     let listeners = Listeners::bind(&config).await.unwrap();
-    let (_state_tx, view) = tokio::sync::watch::channel(follower_state());
+    let (_state_tx, state_rx) = tokio::sync::watch::channel(follower_state());
     let parts = mainstay_sidecar::http::HttpBackend {
-        state_rx: view,
+        state_rx,
         snapshotter: std::sync::Arc::new(FakeSnapshotter::default()),
         leader_finder: std::sync::Arc::new(super::support::FakeLeaderFinder::default()),
         metrics: mainstay_sidecar::metrics::SidecarMetrics::new().unwrap(),
@@ -222,7 +222,7 @@ async fn start_error(config: HttpConfig) -> String {
 }
 
 #[tokio::test]
-async fn with_an_authority_only_its_clients_take_snapshots_and_read_the_status() {
+async fn client_ca_restricts_snapshots_and_status_to_its_clients() {
     let (ca, other_ca) = (TestCa::new(), TestCa::new());
     fs::write(ca.path("ca.crt"), ca.issuer.pem()).unwrap();
     let files = ServerTlsFiles {
@@ -268,7 +268,7 @@ async fn with_an_authority_only_its_clients_take_snapshots_and_read_the_status()
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_come_is_not_waited_for() {
+async fn incomplete_tls_handshake_times_out() {
     let ca = TestCa::new();
     let mut config = tls_config(ca.issue_server_files());
     config.limits.handshake_timeout = Duration::from_millis(300);
@@ -291,7 +291,7 @@ async fn a_handshake_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn plain_requests_to_a_tls_port_get_nothing() {
+async fn plain_http_requests_to_a_tls_port_fail() {
     let ca = TestCa::new();
     let server = TestHttpServer::start_leader(tls_config(ca.issue_server_files())).await;
     let plain = server.url("/healthz").replace("https", "http");
@@ -304,7 +304,7 @@ async fn plain_requests_to_a_tls_port_get_nothing() {
 }
 
 #[tokio::test]
-async fn a_follower_shows_its_certificate_to_the_leader_and_checks_the_leaders() {
+async fn follower_and_leader_verify_each_others_certificates() {
     let ca = TestCa::new();
     fs::write(ca.path("ca.crt"), ca.issuer.pem()).unwrap();
     let files = ServerTlsFiles {
@@ -312,12 +312,12 @@ async fn a_follower_shows_its_certificate_to_the_leader_and_checks_the_leaders()
         ..ca.issue_server_files()
     };
     fs::write(ca.path("leader-ca.crt"), ca.issuer.pem()).unwrap();
-    let delegation = LeaderTlsFiles {
+    let leader_tls = LeaderTlsFiles {
         ca: Some(ca.path("leader-ca.crt")),
         identity: Some((files.certificate.clone(), files.key.clone())),
     };
     let follower = HttpConfig {
-        leader_tls: delegation,
+        leader_tls,
         ..tls_config(files.clone())
     };
     let follower =

@@ -34,7 +34,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_mins(2);
 const TLS_ANNOTATION: &str = "member.etcd.gardener.cloud/tls-enabled";
 
 #[tokio::test]
-async fn a_change_is_written_at_once() {
+async fn lease_change_is_written_immediately() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let api = lease_api(&client, &namespace);
@@ -80,7 +80,7 @@ fn tls_annotation(lease: &Lease) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn at_rest_only_heartbeats_are_written() {
+async fn only_heartbeats_are_written_without_changes() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let api = lease_api(&client, &namespace);
@@ -143,7 +143,7 @@ async fn wait_until_idle(witness: &LeaseRecorder, quiet_period: Duration) -> usi
 }
 
 #[tokio::test]
-async fn a_delta_period_without_a_delta_moves_the_time_only() {
+async fn delta_period_without_a_delta_updates_only_the_time() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let api = lease_api(&client, &namespace);
@@ -180,7 +180,7 @@ fn lease_revision(lease: &Lease) -> Option<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_never_decrease_under_several_writers() {
+async fn revisions_never_decrease_with_concurrent_writers() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let api = lease_api(&client, &namespace);
@@ -237,7 +237,7 @@ async fn revisions_never_decrease_under_several_writers() {
 }
 
 #[tokio::test]
-async fn a_newer_full_snapshot_of_somebody_else_is_made_known() {
+async fn newer_full_snapshot_in_the_lease_is_published() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let api = lease_api(&client, &namespace);
@@ -269,7 +269,7 @@ async fn a_newer_full_snapshot_of_somebody_else_is_made_known() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_goes_and_comes_back_delays_only_the_leases() {
+async fn api_server_outage_delays_only_the_leases() {
     let mut server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let api = lease_api(&client, &namespace);
@@ -320,7 +320,7 @@ async fn an_api_server_that_goes_and_comes_back_delays_only_the_leases() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_comes_late_is_read_then() {
+async fn kubeconfig_created_later_is_read() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let home = TempDir::new().unwrap();
@@ -346,7 +346,7 @@ async fn grant_existing_leases(client: &Client, namespace: &str, user: &str) {
         ..ObjectMeta::default()
     };
     let strings = |values: &[&str]| values.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let rule = PolicyRule {
+    let permission = PolicyRule {
         api_groups: Some(strings(&["coordination.k8s.io"])),
         resources: Some(strings(&["leases"])),
         verbs: strings(&["get", "list", "patch", "update", "watch"]),
@@ -354,7 +354,7 @@ async fn grant_existing_leases(client: &Client, namespace: &str, user: &str) {
     };
     let role = Role {
         metadata: metadata.clone(),
-        rules: Some(vec![rule]),
+        rules: Some(vec![permission]),
     };
     let roles = Api::<Role>::namespaced(client.clone(), namespace);
     roles.create(&PostParams::default(), &role).await.unwrap();
@@ -379,7 +379,7 @@ async fn grant_existing_leases(client: &Client, namespace: &str, user: &str) {
 }
 
 #[tokio::test]
-async fn a_lease_that_may_not_be_created_is_waited_for() {
+async fn sidecar_waits_for_a_lease_that_it_cannot_create() {
     let server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     grant_existing_leases(&client, &namespace, "sidecar").await;
@@ -402,7 +402,7 @@ async fn a_lease_that_may_not_be_created_is_waited_for() {
 }
 
 #[tokio::test]
-async fn pins_are_read_where_there_are_some_and_missed_aloud_where_they_cannot_be() {
+async fn pins_are_read_and_an_unreachable_api_server_is_an_error() {
     let mut server = ApiServer::start().await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     let connection = Arc::new(KubeConnection::new(KubeAccess::Client(client.clone())));

@@ -52,12 +52,12 @@ pub(crate) struct LeaseSidecar {
 }
 
 impl LeaseSidecar {
-    pub(crate) fn start(access: KubeAccess, namespace: &str, heartbeat: Duration) -> Self {
+    pub(crate) fn start(access: KubeAccess, namespace: &str, heartbeat_interval: Duration) -> Self {
         let leases = LeaseConfig {
             member: Some(MEMBER_LEASE.to_owned()),
             full: Some(FULL_LEASE.to_owned()),
             delta: Some(DELTA_LEASE.to_owned()),
-            heartbeat_interval: heartbeat,
+            heartbeat_interval,
         };
         let (state_tx, view) = watch::channel(SidecarState::default());
         let (peer_tls, tls_view) = watch::channel(None);
@@ -69,8 +69,9 @@ impl LeaseSidecar {
         let connection = Arc::new(KubeConnection::new(access));
         let newest_full = NewestFullSender::default();
         let newest_full_view = newest_full.subscribe();
-        let heartbeat = Heartbeat::new(leases, namespace, &connection, &metrics, &newest_full);
-        let task = tokio::spawn(heartbeat.run(view, tls_view, cancel.clone()));
+        let heartbeat_interval =
+            Heartbeat::new(leases, namespace, &connection, &metrics, &newest_full);
+        let task = tokio::spawn(heartbeat_interval.run(view, tls_view, cancel.clone()));
         Self {
             state_tx,
             peer_tls,

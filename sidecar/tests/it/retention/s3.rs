@@ -72,7 +72,7 @@ impl S3Server {
             refusal: Arc::default(),
             refused_count: Arc::default(),
         };
-        let (refusal, refused) = (
+        let (refusal, refused_count) = (
             Arc::clone(&proxy_state.refusal),
             Arc::clone(&proxy_state.refused_count),
         );
@@ -87,7 +87,7 @@ impl S3Server {
             directory,
             endpoint,
             refusal,
-            refused_count: refused,
+            refused_count,
             ports,
             _proxy: AbortOnDropHandle::new(proxy),
         }
@@ -283,7 +283,7 @@ mod live {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn an_s3_server_keeps_the_newest_chain_and_no_more() {
+    async fn retention_on_s3_keeps_only_the_newest_chain() {
         let server = S3Server::start().await;
         let bucket = server.open_store();
         let keys = write_two_chains(&bucket).await;
@@ -296,7 +296,7 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_locked_object_is_left_alone_for_an_hour_and_is_no_failure() {
+    async fn locked_object_is_skipped_for_an_hour_and_is_not_a_failure() {
         let server = S3Server::start().await;
         let bucket = server.open_store();
         let keys = write_two_chains(&bucket).await;
@@ -323,7 +323,7 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_locked_delta_keeps_all_it_stands_on() {
+    async fn locked_delta_keeps_its_base_and_earlier_deltas() {
         let server = S3Server::start().await;
         let bucket = server.open_store();
         bucket.put_full(10, 0).await;

@@ -134,7 +134,7 @@ async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures
 
     log_progress("waiting for the controller to create the clusters");
     let mut first = ControllerProcess::start(&program, &api_server_flags)?;
-    let made = server.wait_until_settled(&etcds, &mut first).await?;
+    let creation_time = server.wait_until_settled(&etcds, &mut first).await?;
     server.wait_until_quiet(&world, &mut first).await?;
     let first_peak = usage::peak_bytes(first.pid())?;
     first.stop()?;
@@ -151,7 +151,7 @@ async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures
     let used = usage::cpu_seconds(controller.pid())?;
     sleep(Duration::from_secs(args.rest_seconds)).await;
     let after = server.count_writes(&world).await?;
-    let (rest, idle_cpu_seconds) = (
+    let (idle_time, idle_cpu_seconds) = (
         started.elapsed(),
         usage::cpu_seconds(controller.pid())? - used,
     );
@@ -171,10 +171,10 @@ async fn measure(args: &ControllerBenchArgs) -> anyhow::Result<ControllerFigures
     controller.stop()?;
     world.stop();
     Ok(ControllerFigures {
-        creation_time: made,
+        creation_time,
         cold_start,
         cold_start_writes,
-        idle_time: rest,
+        idle_time,
         idle_writes: after.since(&before).into_resources(),
         renewals: after.renewals - before.renewals,
         idle_cpu_seconds,

@@ -27,10 +27,12 @@ pub(super) struct ControllerProcess {
 
 impl ControllerProcess {
     pub(super) fn start(program: &Path, server: &ApiServer) -> anyhow::Result<Self> {
-        let home = TempDir::with_prefix("controller-").context("failed to create a directory")?;
+        let temp_dir =
+            TempDir::with_prefix("controller-").context("failed to create a directory")?;
         let url = free_url();
         let port = url.rsplit(':').next().unwrap_or_default();
-        let log = File::create(home.path().join("log")).context("failed to create the log file")?;
+        let log =
+            File::create(temp_dir.path().join("log")).context("failed to create the log file")?;
         let child = Command::new(program)
             .env_clear()
             .arg(format!("--kubeconfig={}", server.kubeconfig().display()))
@@ -47,7 +49,7 @@ impl ControllerProcess {
             .with_context(|| format!("failed to start {}", program.display()))?;
         Ok(Self {
             child,
-            temp_dir: home,
+            temp_dir,
             url,
             http: reqwest::Client::new(),
             started: Instant::now(),

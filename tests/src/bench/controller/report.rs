@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_hundred_the_last_but_one_counts() {
+    fn p99_of_a_hundred_values_is_the_99th() {
         let sorted: Vec<Duration> = (1..=100).map(Duration::from_secs).collect();
         assert_eq!(percentiles(&sorted), [50, 99, 100].map(Duration::from_secs));
         assert_eq!(percentiles(&[]), [Duration::MAX; 3]);

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_are_told_apart_from_reads_and_from_those_of_others() {
+    fn reads_and_internal_api_server_writes_are_not_counted() {
         let line = |verb: &str, resource: &str| {
             format!(
                 r#"apiserver_request_total{{code="200",component="apiserver",contentType="application/json",dry_run="",group="",resource="{resource}",scope="resource",subresource="status",verb="{verb}",version="v1"}} 12"#
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_are_the_benchs_own() {
+    fn lease_renewals_of_the_benchmark_are_not_counted() {
         let writes = |leases: u64, etcds: u64, renewals: u64| WriteCounts {
             by_resource: BTreeMap::from([
                 ("leases".to_owned(), leases),

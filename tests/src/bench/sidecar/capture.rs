@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ninety_nine_of_a_hundred_are_at_most_the_99th() {
+    fn p99_of_a_hundred_values_is_the_99th() {
         let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         let format = |values: &mut [f64]| format!("{:?}", percentiles(values));
         assert_eq!(format(&mut values), "[50.0, 99.0, 100.0]");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_answered_write_that_is_not_captured_counts() {
+    fn lag_counts_from_the_oldest_acknowledged_uncaptured_write() {
         let answers = AckTimes {
             started: Instant::now().checked_sub(Duration::from_secs(10)).unwrap(),
             base_revision: 2,

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_manifest_names_a_configuration_and_a_layer_whose_digests_are_right() {
+    async fn manifest_references_config_and_layer_with_matching_digest() {
         let archive = read_entries(&write_test_image().await);
         let manifest: Value = serde_json::from_slice(&archive["manifest.json"]).unwrap();
         assert_eq!(manifest[0]["RepoTags"][0], "sleeper:1");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_brings_its_libraries_and_nothing_else_comes() {
+    async fn layer_contains_only_the_files_and_their_libraries() {
         let archive = read_entries(&write_test_image().await);
         let layer = archive
             .iter()
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_same_files_make_the_same_archive() {
+    async fn same_files_produce_the_same_archive() {
         assert!(write_test_image().await == write_test_image().await);
     }
 }

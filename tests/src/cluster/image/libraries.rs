@@ -69,7 +69,7 @@ mod tests {
         \t/lib64/ld-linux-x86-64.so.2 (0x00007f2)\n";
 
     #[test]
-    fn libraries_and_loader_are_found_and_the_kernels_part_is_not() {
+    fn libraries_and_loader_are_listed_without_the_vdso() {
         let found = parse_ldd(ANSWER).unwrap();
         assert_eq!(
             found,
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_named() {
+    fn missing_library_is_named() {
         assert_eq!(
             parse_ldd("\tlibz.so.1 => not found\n").unwrap_err(),
             "libz.so.1"
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_program_needs_none() {
+    fn static_program_needs_no_libraries() {
         assert!(parse_ldd("\tstatically linked\n").unwrap().is_empty());
     }
 }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_version_counts_only_where_it_is_alone() {
+    fn cgroup_v2_is_used_only_without_v1() {
         let second = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let both = format!("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n{second}");
         assert_eq!(used_hierarchies(&both), [Path::new("/sys/fs/cgroup/cpu")]);

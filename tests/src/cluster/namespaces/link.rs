@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_change_of_the_machine_names_the_device_that_goes_with_the_world() {
+    fn host_network_changes_concern_only_the_cluster_device() {
         for line in link_commands(42) {
             let inside = line.starts_with("nsenter --target 42 --net -- ");
             assert!(inside || line.contains(HOST_DEVICE), "{line}");

@@ -73,7 +73,7 @@ fn backup_prefix(stage: &TestNamespace) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_etcd_druid_goes_on_with_its_data_its_quorum_and_its_backup() {
+async fn adopted_etcd_druid_cluster_keeps_data_quorum_and_backup() {
     with_namespace("adopt", async |stage| {
         let programs = Programs::find_etcds().unwrap();
         let version = read_etcd_versions(&programs).await.unwrap().pop().unwrap();

@@ -57,7 +57,7 @@ impl AbsenceWatch {
                 // The watch continues after an error of the API server.
                 if let Ok(Some(event)) = events.try_next().await {
                     sender.send_modify(|observations| {
-                        observations.handle_event(event, Instant::now())
+                        observations.handle_event(event, Instant::now());
                     });
                 }
             }
@@ -81,11 +81,11 @@ impl AbsenceWatch {
         self.task.abort();
         for MemberAbsence {
             member,
-            gone_at: gone,
-            back_at: back,
+            gone_at,
+            back_at,
         } in absences
         {
-            let count = written.count_between(gone, back);
+            let count = written.count_between(gone_at, back_at);
             assert_ne!(count, 0, "no acknowledged write while {member} was absent");
         }
     }
@@ -121,12 +121,12 @@ impl PodObservations {
         match self.members.get_mut(&name) {
             Some(member) if member.uid == uid => {}
             Some(member) => {
-                let gone = *member.gone_at.get_or_insert(now); // observed late, because the watch was interrupted
+                let gone_at = *member.gone_at.get_or_insert(now); // observed late, because the watch was interrupted
                 if is_ready {
                     *member = MemberPresence { uid, gone_at: None };
                     self.absences.push(MemberAbsence {
                         member: name,
-                        gone_at: gone,
+                        gone_at,
                         back_at: now,
                     });
                 }

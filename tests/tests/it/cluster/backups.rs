@@ -9,7 +9,7 @@ use super::harness::{assert_no_write_lost, assert_recovered, with_namespace, wri
 use super::interruptions::JobWatch;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_was_rehearsed_folded_and_copied_is_a_new_cluster_elsewhere() {
+async fn drilled_compacted_and_copied_backup_starts_a_new_cluster() {
     with_namespace("copy", async |stage| {
         let mut spec = stage.etcd_spec(1);
         spec["mainstay"] = json!({"restoreDrill": {"schedule": "* * * * *"}});

@@ -40,7 +40,7 @@ pub(crate) async fn restore_single_member(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_while_they_restore_still_restore() {
+async fn restore_completes_although_controllers_are_killed() {
     with_namespace("resumed", async |stage| {
         let jobs = JobWatch::start(stage).await;
         restore_single_member(stage, &jobs).await;
@@ -49,7 +49,7 @@ async fn controllers_that_are_killed_while_they_restore_still_restore() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_controllers() {
+async fn manual_recovery_waits_for_a_task_and_survives_controller_kills() {
     with_namespace("manual", async |stage| {
         let mut spec = stage.etcd_spec(3);
         spec["mainstay"] = json!({"recovery": {"mode": "Manual"}});
@@ -89,7 +89,7 @@ async fn what_is_left_to_people_waits_for_the_task_of_one_and_outlives_the_contr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_is_recovered_unasked_also_when_the_survivor_restarted() {
+async fn quorum_is_recovered_automatically_when_the_survivor_restarts() {
     with_namespace("unasked", async |stage| {
         let mut spec = stage.etcd_spec(3);
         spec["mainstay"] = json!({"recovery": {"mode": "Automatic"}});
@@ -112,7 +112,7 @@ async fn a_quorum_is_recovered_unasked_also_when_the_survivor_restarted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_is_recovered_once_approved_and_outlives_the_controllers() {
+async fn approved_quorum_recovery_survives_controller_kills() {
     with_namespace("approved", async |stage| {
         let mut spec = stage.etcd_spec(3);
         spec["mainstay"] = json!({"recovery": {"mode": "Approve"}});

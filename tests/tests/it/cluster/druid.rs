@@ -27,18 +27,18 @@ const ROLE_NAME: &str = "druid.gardener.cloud:etcd:main";
 
 /// Creates all objects of an Etcd, in etcd-druid's order.
 pub(crate) async fn create_druid_etcd(
-    stage: &TestNamespace,
+    test_namespace: &TestNamespace,
     owner: &Etcd,
     version: &str,
 ) -> StatefulSet {
     let druid = DruidObjects {
-        test_namespace: stage,
+        test_namespace,
         owner,
     };
     druid.create_rbac().await;
     druid.create_leases().await;
     druid.create_services().await;
-    let data = json!({"data": {"etcd.conf.yaml": etcd_configuration(&stage.namespace)}});
+    let data = json!({"data": {"etcd.conf.yaml": etcd_configuration(&test_namespace.namespace)}});
     druid
         .create::<ConfigMap>(("main-config", "etcd-configmap"), data)
         .await;

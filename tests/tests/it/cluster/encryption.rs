@@ -33,15 +33,15 @@ pub(crate) async fn check_all_combinations(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_etcd_serves_and_is_backed_up_whichever_of_its_connections_are_encrypted() {
+async fn etcd_works_with_every_combination_of_encrypted_connections() {
     with_namespace("tls", async |stage| {
-        check_all_combinations(stage, 1, 8).await
+        check_all_combinations(stage, 1, 8).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_certificates_are_shown_without_a_restart() {
+async fn new_certificates_are_served_without_a_restart() {
     with_namespace("renew", async |stage| {
         let mut etcd = stage.create_encrypted_etcd(stage.etcd_spec(3)).await;
         let before = etcd.wait_for_members(3).await.unwrap();

@@ -42,7 +42,7 @@ async fn remove_last_voter(stage: &TestNamespace, old: &MemberPod, joined: &[Mem
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_join_a_cluster_that_runs_and_keep_its_data_when_it_is_gone() {
+async fn members_join_an_existing_cluster_and_keep_its_data_without_it() {
     with_namespace("join", async |stage| {
         let old = plain_etcd::start_plain_etcd(stage, 1).await;
         let theirs = start_load(&old);

@@ -25,7 +25,7 @@ use super::harness::{
 use super::interruptions::{kill_controllers, wait_for_pods, wait_until_replaced};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_lost() {
+async fn scaling_from_one_to_five_members_and_back_loses_no_write() {
     with_namespace("scale", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
         etcd.wait_for_members(1).await.unwrap();
@@ -61,7 +61,7 @@ async fn one_member_becomes_five_and_one_again_and_nothing_that_was_written_is_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn upgrades_replace_three_encrypted_members_and_quorum_is_never_lost() {
+async fn upgrades_of_three_encrypted_members_never_lose_quorum() {
     with_namespace("upgrade", async |stage| {
         let programs = Programs::find_etcds().unwrap();
         let every = programs.check_all_etcds();
@@ -159,7 +159,7 @@ pub(crate) async fn hibernate_and_wake(stage: &TestNamespace, kills: KillSchedul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_slept_wakes_with_what_it_had() {
+async fn hibernated_cluster_wakes_up_with_its_data() {
     with_namespace("hibernate", async |stage| {
         hibernate_and_wake(stage, KillSchedule::OnWakeup).await;
     })
@@ -167,7 +167,7 @@ async fn a_cluster_that_slept_wakes_with_what_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_etcd_leaves_its_volumes_its_backup_and_nothing_else() {
+async fn deleted_etcd_leaves_only_its_volumes_and_its_backup() {
     with_namespace("delete", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
         let members = etcd.wait_for_members(1).await.unwrap();

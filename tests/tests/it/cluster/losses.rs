@@ -9,7 +9,7 @@ use super::availability::AbsenceWatch;
 use super::harness::{LONGEST_GAP_LABEL, assert_no_write_lost, with_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_pods_killed_at_once_come_back_with_every_acknowledged_write() {
+async fn killing_all_pods_at_once_loses_no_acknowledged_write() {
     with_namespace("pods", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let before = etcd.wait_for_members(3).await.unwrap();
@@ -34,7 +34,7 @@ async fn all_pods_killed_at_once_come_back_with_every_acknowledged_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_lost_its_volume_is_replaced_and_the_others_serve_meanwhile() {
+async fn member_that_lost_its_volume_is_replaced_while_others_serve() {
     with_namespace("volume", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let before = etcd.wait_for_members(3).await.unwrap();

@@ -42,6 +42,6 @@ pub(crate) async fn undo_delete(stage: &TestNamespace, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_delete_is_undone_by_going_back_to_the_revision_before_it() {
+async fn accidental_delete_is_undone_by_a_restore_to_the_revision_before() {
     with_namespace("undo", async |stage| undo_delete(stage, 1).await).await;
 }

@@ -6,7 +6,7 @@ use super::harness::{assert_no_write_lost, with_namespace};
 use super::plain_etcd::{self, NAME, start_load};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_members_find_each_other_by_name_and_agree_on_what_was_written() {
+async fn three_members_resolve_each_other_and_lose_no_write() {
     with_namespace("peers", async |stage| {
         let members = plain_etcd::start_plain_etcd(stage, 3).await;
         let load = start_load(&members);

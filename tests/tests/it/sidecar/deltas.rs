@@ -35,7 +35,7 @@ fn delta_ranges(stage: &SidecarHarness) -> Vec<(Revision, Revision)> {
 }
 
 newest_version! {
-    async fn the_largest_transactions_stay_whole(version) {
+    async fn largest_transactions_stay_complete(version) {
         let options = EtcdOptions::new().huge_transactions();
         let stage = SidecarHarness::start_local_with(version, 1, &options, &[]).await;
         stage.wait_until_settled().await;
@@ -55,7 +55,7 @@ newest_version! {
 }
 
 each_version! {
-    async fn leases_come_back_with_the_life_they_were_granted(version) {
+    async fn leases_are_restored_with_their_granted_ttl(version) {
         let stage = SidecarHarness::start_local(version, 1).await;
         stage.wait_until_settled().await;
         let mut client = first_member(&stage).client().await;
@@ -128,7 +128,7 @@ each_version! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
+async fn delta_is_stored_when_it_reaches_the_memory_limit() {
     let flags = [
         ("delta-snapshot-period", "1h"),
         ("delta-snapshot-memory-limit", "262144"),
@@ -159,7 +159,7 @@ async fn a_delta_is_stored_as_soon_as_it_is_large_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_captured_before_sigterm_is_stored() {
+async fn events_captured_before_sigterm_are_stored() {
     let flags = [("delta-snapshot-period", "1h")];
     let mut stage = SidecarHarness::start_local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
     stage.wait_until_stored().await;
@@ -190,7 +190,7 @@ async fn what_was_captured_before_sigterm_is_stored() {
 
 /// etcd splits a watch response with hundreds of large events into fragments.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_that_arrives_in_fragments_is_captured_whole() {
+async fn fragmented_watch_responses_are_captured_completely() {
     let mut stage = SidecarHarness::start_local(VERSION, 1).await;
     stage.wait_until_settled().await;
     stage.wait_until_stored().await;

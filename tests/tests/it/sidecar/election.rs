@@ -44,7 +44,7 @@ async fn assert_handover(stage: &SidecarHarness, writer: WriterPool, context: &s
 }
 
 each_version! {
-    async fn a_killed_leader_is_followed_by_another(version) {
+    async fn killed_leader_is_followed_by_another(version) {
         let (mut stage, writer, before) = start_under_load(version, 11).await;
         stage.cluster.members[before].kill();
         stage.wait_for_handover(before).await;
@@ -54,7 +54,7 @@ each_version! {
 }
 
 newest_version! {
-    async fn a_sidecar_that_dies_and_comes_back_goes_on_without_a_hole(version) {
+    async fn restarted_sidecar_continues_without_a_gap(version) {
         let (mut stage, writer, leader) = start_under_load(version, 12).await;
         for _ in 0..3 {
             stage.sidecars[leader].kill();
@@ -67,7 +67,7 @@ newest_version! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_leader_hands_over_and_follows_when_it_goes_on() {
+async fn paused_leader_loses_leadership_and_resumes_as_follower() {
     let (stage, writer, before) = start_under_load(EtcdRelease::V3_4, 13).await;
     stage.cluster.members[before].pause();
     stage.wait_for_handover(before).await;
@@ -79,7 +79,7 @@ async fn a_paused_leader_hands_over_and_follows_when_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_sidecar_that_wakes_up_as_a_follower_harms_nothing() {
+async fn paused_sidecar_that_resumes_as_follower_does_no_harm() {
     // Only this test moves leadership: an election on a busy machine must not return it to the member whose sidecar is paused.
     let options = EtcdOptions::new().long_election_timeout();
     let stage = SidecarHarness::start_local_with(EtcdRelease::V3_5New, 3, &options, &[]).await;
@@ -95,7 +95,7 @@ async fn a_paused_sidecar_that_wakes_up_as_a_follower_harms_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn backups_follow_a_leader_that_is_moved() {
+async fn backups_follow_transferred_leadership() {
     let (stage, writer, before) = start_under_load(EtcdRelease::V3_5, 15).await;
     stage.move_leader_from(before).await;
     stage.wait_for_handover(before).await;
@@ -104,7 +104,7 @@ async fn backups_follow_a_leader_that_is_moved() {
 
 /// The delta period is one hour, so every delta is stored because of a leadership change.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_captured_is_stored_when_leadership_is_moved() {
+async fn captured_events_are_stored_when_leadership_is_transferred() {
     let flags = [("delta-snapshot-period", "1h")];
     let version = EtcdRelease::V3_5New;
     let options = EtcdOptions::new().long_election_timeout();
@@ -152,7 +152,7 @@ async fn what_was_captured_is_stored_when_leadership_is_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_changes_every_second_leaves_a_whole_chain() {
+async fn leader_changes_every_second_leave_a_complete_chain() {
     let (stage, writer, mut leader) = start_under_load(EtcdRelease::V3_5New, 16).await;
     for _ in 0..LEADER_CHANGES {
         stage.move_leader_from(leader).await;
@@ -164,7 +164,7 @@ async fn a_leader_that_changes_every_second_leaves_a_whole_chain() {
 
 /// Two sidecars of one member are both leaders, for longer than any change of leadership lasts.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_lead_at_once_leave_a_whole_chain() {
+async fn two_simultaneous_leaders_leave_a_complete_chain() {
     let mut stage = SidecarHarness::start_local(EtcdRelease::V3_5New, 1).await;
     let other =
         SidecarHarness::sidecar_options(stage.cluster.members[0].client_url(), &stage.store);
@@ -199,7 +199,7 @@ async fn two_that_lead_at_once_leave_a_whole_chain() {
 
 /// A sidecar captured what the other one stored, and more. etcd has compacted it since, so it cannot be captured again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_of_two_captured_is_not_dropped_when_etcd_has_compacted_it() {
+async fn captured_events_are_not_dropped_after_an_etcd_compaction() {
     let flags = [("delta-snapshot-period", "1h")];
     let version = EtcdRelease::V3_5New;
     let mut stage = SidecarHarness::start_local_with(version, 1, &EtcdOptions::new(), &flags).await;
@@ -243,7 +243,7 @@ async fn what_one_of_two_captured_is_not_dropped_when_etcd_has_compacted_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_quorum_nobody_leads_and_with_it_backups_go_on() {
+async fn backups_stop_without_quorum_and_continue_with_it() {
     let (mut stage, writer, leader) = start_under_load(EtcdRelease::V3_5, 17).await;
     let others = [stage.cluster.next_member(leader), (leader + 2) % 3];
     for other in others {

@@ -38,7 +38,7 @@ async fn assert_nothing_stored(stage: &mut SidecarHarness, before: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_etcd_that_overtakes_the_store_with_another_history_stays_refused() {
+async fn etcd_with_foreign_history_stays_refused_after_passing_the_store() {
     let (stage, before, reached) = create_orphaned_backup(44).await;
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
     let mut empty = SidecarHarness::start_on(cluster, stage.store.clone(), &[]).await;
@@ -64,7 +64,7 @@ async fn an_etcd_that_overtakes_the_store_with_another_history_stays_refused() {
 
 /// Restored to an earlier state with a bumped revision: the two histories cannot be confused, and backups continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_etcd_set_back_with_a_bumped_revision_goes_on_behind_a_full_snapshot() {
+async fn restored_etcd_with_bumped_revision_continues_with_a_full_snapshot() {
     const BUMP: i64 = 1_000_000;
     let mut stage = SidecarHarness::start_local(VERSION, 1).await;
     stage.wait_until_settled().await;
@@ -117,7 +117,7 @@ async fn an_etcd_set_back_with_a_bumped_revision_goes_on_behind_a_full_snapshot(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_ahead_of_etcd_is_not_written_into() {
+async fn store_ahead_of_etcd_is_not_written_to() {
     let mut stage = SidecarHarness::start_local(VERSION, 1).await;
     stage.wait_until_settled().await;
     let writer = WriterPool::start(&stage.client_urls(), 1, WRITE_INTERVAL, 43);
@@ -182,7 +182,7 @@ async fn create_full_only_backup(home: &TempDir, bytes: usize) -> (SidecarHarnes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_snapshot_of_another_history_is_not_continued() {
+async fn full_snapshot_of_a_foreign_history_is_not_continued() {
     let home = TempDir::new().unwrap();
     let (stage, before) = create_full_only_backup(&home, 10).await;
     let other = start_cluster_with(40, 10, 2).await;
@@ -194,7 +194,7 @@ async fn a_full_snapshot_of_another_history_is_not_continued() {
 
 /// Comparing a large full snapshot would require reading all of it, so the sidecar starts with a new full snapshot.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_delta_is_put_onto_a_large_full_snapshot_of_another_history() {
+async fn large_full_snapshot_of_a_foreign_history_gets_no_delta() {
     let home = TempDir::new().unwrap();
     let (stage, before) = create_full_only_backup(&home, 1 << 20).await;
     let other = start_cluster_with(40, 10, 3).await;
@@ -219,7 +219,7 @@ async fn no_delta_is_put_onto_a_large_full_snapshot_of_another_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_snapshot_of_the_own_history_is_continued_without_a_hole() {
+async fn full_snapshot_of_the_same_history_is_continued_without_a_gap() {
     let home = TempDir::new().unwrap();
     let (mut stage, before) = create_full_only_backup(&home, 10).await;
     let mut client = stage.cluster.members[0].client().await;

@@ -40,7 +40,7 @@ async fn fill_random(etcd: &EtcdServer, megabytes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
+async fn full_snapshot_is_taken_at_start_on_demand_and_as_final() {
     let mut stage = SidecarHarness::start_local(VERSION, 1).await;
     stage.wait_until_settled().await;
     let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 52);
@@ -84,7 +84,7 @@ async fn a_full_snapshot_is_taken_at_the_start_on_demand_and_as_the_last_one() {
 /// After a final snapshot a regular one is due at once and stored before the first delta. The revisions up to it must be
 /// restorable nevertheless.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
+async fn full_snapshot_ahead_of_the_deltas_leaves_no_gap() {
     let flags = [("delta-snapshot-period", "1h")];
     let mut stage = SidecarHarness::start_local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
     stage.wait_until_settled().await;
@@ -110,7 +110,7 @@ async fn a_full_snapshot_ahead_of_the_deltas_leaves_no_hole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_snapshot_is_taken_when_the_schedule_says_so() {
+async fn full_snapshot_is_taken_on_schedule() {
     let flags = [("schedule", "* * * * *")];
     let begun = Timestamp::now().as_second() / 60;
     let stage = SidecarHarness::start_local_with(VERSION, 1, &EtcdOptions::new(), &flags).await;
@@ -179,7 +179,7 @@ async fn captured_during_full(sidecar: &SidecarProcess, before: usize) -> Vec<i6
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
+async fn deltas_continue_during_a_slow_full_snapshot() {
     let (weed, cluster) = start_servers().await;
     let gate = FaultProxy::start(&weed.endpoint);
     // Slow enough that a part of several megabytes almost times out.
@@ -221,7 +221,7 @@ async fn deltas_go_on_while_a_full_snapshot_takes_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_cut_in_the_middle_leaves_nothing_and_is_taken_again() {
+async fn interrupted_snapshot_leaves_no_object_and_is_retried() {
     let home = TempDir::new().unwrap();
     let place = SidecarStore::local(home.path());
     let cluster = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;

@@ -70,18 +70,18 @@ impl SidecarHarness {
     /// Starts a sidecar for each member of a cluster.
     pub(crate) async fn start_on(
         cluster: EtcdCluster,
-        place: SidecarStore,
+        store: SidecarStore,
         flags: &[(&str, &str)],
     ) -> Self {
         let sidecars = cluster.members.iter().map(|member| {
-            let options = Self::sidecar_options(member.client_url(), &place).flags(flags);
+            let options = Self::sidecar_options(member.client_url(), &store).flags(flags);
             SidecarProcess::start(options)
         });
         let sidecars = join_all(sidecars).await;
         Self {
             cluster,
             sidecars,
-            store: place,
+            store,
             temp_dir: None,
         }
     }

@@ -63,7 +63,7 @@ fn read_events(paths: &[PathBuf]) -> Vec<Value> {
 }
 
 each_version! {
-    async fn objects_are_those_the_peer_would_have_written(version) {
+    async fn objects_equal_those_of_etcd_backup_restore(version) {
         let cluster = EtcdCluster::start(version, 1, &EtcdOptions::new()).await;
         let etcd = &cluster.members[0];
         let mut load = Workload::new(61);
@@ -143,16 +143,16 @@ async fn assert_continues(fixture: &str, version: EtcdRelease) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_of_the_peer_is_continued() {
+async fn bucket_of_etcd_backup_restore_is_continued() {
     assert_continues("gzip-3.5.30", EtcdRelease::V3_5New).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_bucket_of_the_peer_is_continued_with_another_compression() {
+async fn old_upstream_bucket_is_continued_with_another_compression() {
     assert_continues("none-3.4.23", EtcdRelease::V3_4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_two_peers_wrote_at_once_is_continued() {
+async fn bucket_with_two_concurrent_upstream_writers_is_continued() {
     assert_continues("overlap-3.5.30", EtcdRelease::V3_5New).await;
 }

@@ -68,7 +68,7 @@ async fn wait_for_no_error(sidecar: &SidecarProcess) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_gone_or_refuses_for_a_while_costs_nothing() {
+async fn temporary_store_outage_loses_nothing() {
     let (_weed, gate, stage) = start_behind_proxy(&[]).await;
     let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 41);
     writer.wait_for_writes(50).await;
@@ -182,7 +182,7 @@ fn write_credentials(directory: &Path, (id, secret): (&str, &str)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_replaced_on_disk_are_used_from_then_on() {
+async fn credentials_replaced_on_disk_are_used() {
     let (weed, cluster) = start_servers().await;
     let place = SidecarStore::s3(&weed, &weed.endpoint);
     let directory = weed.credentials();
@@ -243,7 +243,7 @@ async fn start_behind_closed_proxy() -> (SeaweedFs, FaultProxy, SidecarHarness) 
 /// A stop takes at most ten seconds, although store requests are retried for ten minutes. The wait detects a hang long
 /// before that.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
+async fn unresponsive_store_does_not_delay_a_stop() {
     let (_weed, gate, mut stage) = start_behind_closed_proxy().await;
     let status = stage.sidecars[0].stop().await;
     assert!(status.success(), "{status}");
@@ -269,7 +269,7 @@ async fn a_store_that_does_not_answer_keeps_nobody_from_stopping() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leadership_comes_and_goes_while_a_store_does_not_answer() {
+async fn leadership_changes_while_the_store_is_unresponsive() {
     let (_weed, _gate, mut stage) = start_behind_closed_proxy().await;
     for _ in 0..2 {
         stage.cluster.members[0].kill();

@@ -50,7 +50,7 @@ async fn wait_for_writers(
 }
 
 newest_version! {
-    async fn a_leader_that_is_cut_off_stores_nothing_more(version) {
+    async fn partitioned_leader_stores_nothing_more(version) {
         let stage = SidecarHarness::start_local(version, 3).await;
         let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 21);
         stage.wait_until_settled().await;
@@ -79,7 +79,7 @@ newest_version! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_that_heals_before_anyone_is_elected_changes_nothing() {
+async fn partition_that_ends_before_an_election_changes_nothing() {
     // A partition of this length does not lead to an election, even on a busy machine.
     let options = EtcdOptions::new().long_election_timeout();
     let stage = SidecarHarness::start_local_with(EtcdRelease::V3_5New, 3, &options, &[]).await;

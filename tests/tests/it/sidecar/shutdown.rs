@@ -39,7 +39,7 @@ async fn write_keys(etcd: &EtcdServer) {
 }
 
 each_version! {
-    async fn a_pod_that_ends_in_order_starts_quickly_and_one_that_is_killed_does_not(version) {
+    async fn only_a_clean_shutdown_leads_to_a_quick_verification(version) {
         let home = TempDir::new().unwrap();
         let mut etcd = EtcdServer::start(version, EtcdOptions::new()).await;
         write_keys(&etcd).await;

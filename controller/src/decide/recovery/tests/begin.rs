@@ -11,7 +11,7 @@ use crate::decide::{Blocker, PvcDeletionReason, ReconcileStep};
 use crate::observe::{InitFinding, ObservedLock, Ordinal};
 
 #[test]
-fn a_single_member_that_lost_its_data_is_restored_from_the_backup() {
+fn single_member_that_lost_its_data_is_restored_from_the_backup() {
     for finding in [InitFinding::NeedsRestore, InitFinding::Corrupt] {
         let incident = with_lost_data(1, &[(0, finding)]).opened_incident();
         assert_eq!(
@@ -23,12 +23,12 @@ fn a_single_member_that_lost_its_data_is_restored_from_the_backup() {
 }
 
 #[test]
-fn what_only_a_person_may_judge_is_never_restored() {
+fn refused_volume_is_never_restored_automatically() {
     // Wrong volume, unreachable store and data in use are all reported as a refusal.
-    let on = Blocker::MemberUnhealthy {
+    let blocker = Blocker::MemberUnhealthy {
         ordinal: Ordinal(0),
     };
-    let wait = Some(ReconcileStep::Wait { blocker: on });
+    let wait = Some(ReconcileStep::Wait { blocker });
     let fixture = with_lost_data(1, &[(0, InitFinding::Refused)]);
     assert_eq!(fixture.step(), wait);
     let mut silent = with_lost_data(1, &[(0, InitFinding::Refused)]);
@@ -37,7 +37,7 @@ fn what_only_a_person_may_judge_is_never_restored() {
 }
 
 #[test]
-fn without_a_backup_there_is_nothing_to_restore() {
+fn nothing_is_restored_without_a_backup() {
     let mut fixture = with_lost_data(1, &[(0, InitFinding::Corrupt)]);
     fixture.desired.backup = None;
     assert_eq!(
@@ -51,7 +51,7 @@ fn without_a_backup_there_is_nothing_to_restore() {
 }
 
 #[test]
-fn a_cluster_that_never_was_begins_with_the_backup_of_a_former_one() {
+fn new_cluster_starts_from_the_backup_of_a_former_one() {
     let mut fixture = with_lost_data(
         3,
         &[
@@ -70,7 +70,7 @@ fn a_cluster_that_never_was_begins_with_the_backup_of_a_former_one() {
 }
 
 #[test]
-fn no_volume_is_written_before_each_was_looked_at() {
+fn no_volume_is_written_before_all_volumes_are_checked() {
     let all = [
         (0, InitFinding::Refused),
         (1, InitFinding::BackupExists),
@@ -102,7 +102,7 @@ fn no_volume_is_written_before_each_was_looked_at() {
 }
 
 #[test]
-fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
+fn bootstrapping_members_are_not_stopped_by_one_late_init_check() {
     let mut fixture = with_lost_data(3, &[(0, InitFinding::BackupExists)]);
     fixture.observed.leases.clear();
     fixture.stateful_set_mut().recorded_size = None;
@@ -119,7 +119,7 @@ fn members_that_found_a_cluster_are_not_stopped_by_one_that_looks_too_late() {
 }
 
 #[test]
-fn a_lost_minority_is_no_matter_for_the_backup() {
+fn lost_minority_is_not_restored_from_the_backup() {
     let fixture = with_lost_data(3, &[(2, InitFinding::NeedsRestore)]);
     assert!(
         !matches!(fixture.step(), Some(ReconcileStep::Recover(_))),
@@ -138,7 +138,7 @@ fn a_lost_minority_is_no_matter_for_the_backup() {
 }
 
 #[test]
-fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
+fn lost_quorum_waits_for_approval_of_this_incident() {
     let mut fixture = with_lost_data(
         3,
         &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)],
@@ -179,7 +179,7 @@ fn a_lost_quorum_waits_for_approval_of_this_very_loss() {
 }
 
 #[test]
-fn a_recovery_that_is_opened_again_makes_another_cluster() {
+fn reopened_recovery_creates_another_cluster() {
     let opened = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]).opened_incident();
     let (earlier, now) = (build_token(&opened.id, ago(60)), opened.token);
     assert_ne!(
@@ -189,7 +189,7 @@ fn a_recovery_that_is_opened_again_makes_another_cluster() {
 }
 
 #[test]
-fn an_approval_counts_also_when_the_controller_dies_with_the_lock_in_hand() {
+fn approval_counts_after_a_controller_crash_with_the_lock_held() {
     let mut fixture = with_lost_data(
         3,
         &[(0, InitFinding::WaitingToJoin), (1, InitFinding::Corrupt)],
@@ -206,7 +206,7 @@ fn an_approval_counts_also_when_the_controller_dies_with_the_lock_in_hand() {
 }
 
 #[test]
-fn the_mode_says_who_decides() {
+fn recovery_mode_decides_whether_approval_is_needed() {
     let mut quorum = with_lost_data(
         3,
         &[
@@ -224,7 +224,7 @@ fn the_mode_says_who_decides() {
 }
 
 #[test]
-fn a_quorum_that_is_away_for_a_moment_is_not_lost() {
+fn quorum_that_is_briefly_unavailable_is_not_lost() {
     let mut fixture = with_lost_data(
         3,
         &[
@@ -240,7 +240,7 @@ fn a_quorum_that_is_away_for_a_moment_is_not_lost() {
 }
 
 #[test]
-fn silence_of_a_survivor_proves_nothing() {
+fn survivor_without_a_verdict_blocks_the_recovery() {
     let mut fixture = with_lost_data(
         3,
         &[
@@ -264,7 +264,7 @@ fn silence_of_a_survivor_proves_nothing() {
 }
 
 #[test]
-fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
+fn newest_survivor_is_the_base_and_is_compared_with_the_backup() {
     let mut fixture = with_lost_data(
         5,
         &[
@@ -293,7 +293,7 @@ fn the_newest_survivor_is_the_base_and_is_compared_with_the_backup() {
 }
 
 #[test]
-fn a_survivor_that_restarted_is_the_base_although_its_etcd_waits_for_a_quorum() {
+fn restarted_survivor_without_a_quorum_can_be_the_base() {
     let lost = [
         (0, InitFinding::WaitingToJoin),
         (1, InitFinding::WaitingToJoin),
@@ -322,7 +322,7 @@ fn a_survivor_that_restarted_is_the_base_although_its_etcd_waits_for_a_quorum() 
 }
 
 #[test]
-fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
+fn last_survivor_is_not_stopped_while_its_pvc_is_terminating() {
     let mut fixture = with_lost_data(
         3,
         &[
@@ -345,7 +345,7 @@ fn the_last_survivor_is_not_stopped_while_its_volume_would_go_with_it() {
 }
 
 #[test]
-fn without_a_survivor_the_first_volume_there_is_gets_the_backup() {
+fn first_available_volume_gets_the_backup_when_no_member_survives() {
     let mut fixture = with_lost_data(
         3,
         &[
@@ -364,7 +364,7 @@ fn without_a_survivor_the_first_volume_there_is_gets_the_backup() {
 }
 
 #[test]
-fn a_pod_that_was_never_a_member_is_not_counted_as_one() {
+fn pod_that_was_never_a_member_is_not_counted_as_one() {
     // The only member restarts while a second pod waits to be added.
     let mut fixture = with_lost_data(2, &[(1, InitFinding::NeedsRestore)]);
     fixture.observed.leases.remove(&Ordinal(1));
@@ -377,7 +377,7 @@ fn a_pod_that_was_never_a_member_is_not_counted_as_one() {
 }
 
 #[test]
-fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
+fn only_leases_renewed_after_a_recovery_count_as_members() {
     let mut fixture = with_lost_data(
         3,
         &[
@@ -399,7 +399,7 @@ fn after_a_recovery_only_those_count_who_have_given_a_sign_of_life_since() {
 }
 
 #[test]
-fn whoever_is_of_the_cluster_that_was_restored_is_a_member_whatever_its_clock_says() {
+fn member_of_the_restored_cluster_counts_despite_an_old_lease() {
     let mut fixture = with_lost_data(3, &[(0, InitFinding::WaitingToJoin)]);
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
     let mut finished = incident(3, 0);
@@ -420,7 +420,7 @@ fn whoever_is_of_the_cluster_that_was_restored_is_a_member_whatever_its_clock_sa
 }
 
 #[test]
-fn a_new_volume_needs_nobodys_word() {
+fn lost_volumes_are_replaced_without_approval() {
     for mode in [RecoveryMode::Manual, RecoveryMode::Approve] {
         let mut fixture = with_lost_data(
             3,
@@ -443,7 +443,7 @@ fn a_new_volume_needs_nobodys_word() {
 }
 
 #[test]
-fn a_claim_without_a_volume_is_given_up_since_it_holds_nothing() {
+fn pvc_whose_volume_is_lost_is_deleted() {
     let mut fixture = with_lost_data(1, &[(0, InitFinding::CanStart)]);
     fixture.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
     assert_eq!(
@@ -465,13 +465,13 @@ fn a_claim_without_a_volume_is_given_up_since_it_holds_nothing() {
 }
 
 #[test]
-fn nothing_begins_while_somebody_else_has_the_lock() {
+fn recovery_does_not_start_while_another_holder_has_the_lock() {
     let mut fixture = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
-    let held_by_other = |expires| ObservedLock::HeldByOther {
+    let held_by_other = |expires_at| ObservedLock::HeldByOther {
         holder: "copy-1".to_owned(),
         purpose: mainstay_coordination::Purpose::Copy,
         epoch: Epoch(4),
-        expires_at: expires,
+        expires_at,
     };
     fixture.observed.recovery.lock = held_by_other(noon() + jiff::SignedDuration::from_secs(5));
     let holder = "copy-1".to_owned();
@@ -484,7 +484,7 @@ fn nothing_begins_while_somebody_else_has_the_lock() {
 }
 
 #[test]
-fn a_document_nobody_can_read_stops_a_recovery_and_nothing_else() {
+fn unreadable_document_blocks_only_recovery() {
     let mut fixture = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]);
     fixture.observed.recovery.parse_error = Some("invalid JSON".to_owned());
     let reason = "invalid JSON".to_owned();
@@ -498,7 +498,7 @@ fn a_document_nobody_can_read_stops_a_recovery_and_nothing_else() {
 }
 
 #[test]
-fn a_lock_that_is_not_needed_after_all_is_given_back() {
+fn unneeded_lock_is_released() {
     let mut fixture = ClusterFixture::healthy(3);
     fixture.observed.recovery.lock = ObservedLock::HeldByUs {
         epoch: Epoch(1),
@@ -508,7 +508,7 @@ fn a_lock_that_is_not_needed_after_all_is_given_back() {
 }
 
 #[test]
-fn a_cluster_that_sleeps_or_answers_has_lost_nothing() {
+fn hibernated_or_serving_cluster_is_not_recovered() {
     let mut hibernated = with_lost_data(1, &[(0, InitFinding::NeedsRestore)]).with_replicas(0);
     assert!(!matches!(
         hibernated.step(),
@@ -523,7 +523,7 @@ fn a_cluster_that_sleeps_or_answers_has_lost_nothing() {
 }
 
 #[test]
-fn a_recovery_that_was_given_up_makes_nobody_a_member() {
+fn failed_recovery_does_not_reset_the_member_count() {
     let fixture = |stage| {
         let mut fixture = with_lost_data(
             3,

@@ -173,13 +173,13 @@ impl RecoveryModel {
             (Ordinal(*ordinal), observed)
         });
         let leases = (0..self.desired.replicas).map(|ordinal| {
-            let renewed = if self.is_up(ordinal) {
+            let renewed_at = if self.is_up(ordinal) {
                 self.now
             } else {
                 ago(10_000)
             };
             let mut lease = ObservedMemberLease {
-                renewed_at: Some(renewed),
+                renewed_at: Some(renewed_at),
                 ..lease(ordinal, false)
             };
             let cluster = if self.is_up(ordinal) { self.cluster } else { 1 };
@@ -200,9 +200,9 @@ impl RecoveryModel {
             membership: self.membership(),
             recovery: ObservedRecovery {
                 lock: match self.lock_renewed {
-                    Some(renewed) => ObservedLock::HeldByUs {
+                    Some(renewed_at) => ObservedLock::HeldByUs {
                         epoch: Epoch(self.epoch),
-                        renewed_at: renewed,
+                        renewed_at,
                     },
                     None => ObservedLock::Free {
                         epoch: Epoch(self.epoch),
@@ -305,7 +305,7 @@ impl RecoveryModel {
             RecoveryStep::Scale { to, .. } => self.replicas = *to,
             RecoveryStep::CreateJob {
                 ordinal,
-                kind: task,
+                kind,
                 incident,
             } => {
                 prop_assert!(self.pods.is_empty(), "a pod may mount the volume");
@@ -315,7 +315,7 @@ impl RecoveryModel {
                     attempt: incident.attempt,
                     ..ObservedJob::default()
                 };
-                self.jobs.insert(ordinal.0, (job, *task));
+                self.jobs.insert(ordinal.0, (job, *kind));
                 self.job_epochs.insert(ordinal.0, self.epoch);
             }
             RecoveryStep::DeleteJob { ordinal, .. } => {
@@ -471,7 +471,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_lost_the_best_copy_comes_back_and_nothing_is_thrown_away(
+    fn any_loss_is_recovered_from_the_best_copy_without_discarding_data(
         size in prop_oneof![Just(1_u32), Just(3), Just(5)],
         revision in 10_i64..100,
         backup in prop::option::weighted(0.8, 1_i64..110),

@@ -13,11 +13,7 @@ use crate::observe::{
 
 fn created_job(fixture: &ClusterFixture) -> (u32, RecoveryJobKind) {
     match fixture.recovery_step() {
-        RecoveryStep::CreateJob {
-            ordinal,
-            kind: task,
-            ..
-        } => (ordinal.0, task),
+        RecoveryStep::CreateJob { ordinal, kind, .. } => (ordinal.0, kind),
         other => panic!("no Job is created: {other:?}"),
     }
 }
@@ -34,7 +30,7 @@ fn restored_cluster(size: u32, base: u32) -> ClusterFixture {
 }
 
 #[test]
-fn pods_are_stopped_before_a_volume_is_touched() {
+fn pods_are_stopped_before_a_volume_is_written() {
     let mut fixture = recovery_in_progress(3, 0);
     fixture.stateful_set_mut().replicas = 3;
     fixture
@@ -57,7 +53,7 @@ fn pods_are_stopped_before_a_volume_is_touched() {
 }
 
 #[test]
-fn a_stateful_set_that_vanishes_meanwhile_comes_back_without_pods() {
+fn stateful_set_deleted_during_recovery_is_recreated_without_pods() {
     let mut fixture = recovery_in_progress(3, 0);
     fixture.observed.stateful_set = None;
     let plan = fixture.plan();
@@ -67,7 +63,7 @@ fn a_stateful_set_that_vanishes_meanwhile_comes_back_without_pods() {
 }
 
 #[test]
-fn the_base_is_restored_first_and_then_the_others_are_emptied() {
+fn base_is_restored_before_the_other_volumes_are_emptied() {
     let fixture = recovery_in_progress(3, 1);
     assert_eq!(created_job(&fixture), (1, RecoveryJobKind::Restore));
     let fixture = fixture.with_job(1, JobState::Running);
@@ -105,7 +101,7 @@ fn the_base_is_restored_first_and_then_the_others_are_emptied() {
 }
 
 #[test]
-fn a_volume_that_is_not_emptied_is_tried_again_after_a_pause() {
+fn emptying_a_volume_is_retried_after_a_delay() {
     let emptied = || {
         recovery_in_progress(3, 0)
             .with_job(0, succeeded_job())
@@ -131,7 +127,7 @@ fn a_volume_that_is_not_emptied_is_tried_again_after_a_pause() {
 }
 
 #[test]
-fn a_volume_nobody_can_mount_does_not_stop_the_recovery() {
+fn unmountable_minority_of_volumes_does_not_block_the_recovery() {
     let timed_out = || {
         let mut state = failed_job("", 1);
         let JobState::Failed { failure, .. } = &mut state else {
@@ -157,7 +153,7 @@ fn a_volume_nobody_can_mount_does_not_stop_the_recovery() {
 }
 
 #[test]
-fn a_volume_of_somebody_else_is_not_emptied() {
+fn foreign_volume_is_not_emptied() {
     let fixture = recovery_in_progress(3, 0)
         .with_job(0, succeeded_job())
         .with_job(1, failed_job("wrong-volume", 1))
@@ -212,7 +208,7 @@ fn no_pod_starts_while_a_job_may_write() {
 }
 
 #[test]
-fn a_job_nobody_remembers_is_stopped_with_the_lock_in_hand() {
+fn orphaned_job_is_stopped_only_with_the_lock_held() {
     let mut fixture = recovery_in_progress(3, 0).with_job(0, JobState::Running);
     fixture.observed.recovery.incident = None;
     fixture.observed.recovery.lock = ObservedLock::default();
@@ -226,7 +222,7 @@ fn a_job_nobody_remembers_is_stopped_with_the_lock_in_hand() {
 }
 
 #[test]
-fn a_job_waits_for_the_pod_of_the_one_before() {
+fn job_waits_until_the_pod_of_the_previous_job_ends() {
     let mut fixture = recovery_in_progress(1, 0);
     fixture.observed.recovery.active_writers.insert(Ordinal(0));
     let ordinal = Ordinal(0);
@@ -237,7 +233,7 @@ fn a_job_waits_for_the_pod_of_the_one_before() {
 }
 
 #[test]
-fn what_a_job_did_for_a_recovery_whose_document_is_lost_counts_for_no_other() {
+fn job_result_of_a_lost_document_does_not_count_for_a_new_recovery() {
     let mut fixture = recovery_in_progress(1, 0).with_job(0, succeeded_job());
     fixture.incident_mut().token = "restored-5f3a-of-today".to_owned(); // same incident ID, same volume
     assert!(matches!(
@@ -247,7 +243,7 @@ fn what_a_job_did_for_a_recovery_whose_document_is_lost_counts_for_no_other() {
 }
 
 #[test]
-fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
+fn failed_restore_is_retried_with_growing_delay() {
     let fixture = recovery_in_progress(1, 0).with_job(0, failed_job("store-unavailable", 5));
     assert!(
         matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { reason, .. } if reason == "store unreachable")
@@ -278,7 +274,7 @@ fn a_failed_restore_is_tried_again_after_a_pause_that_grows() {
 }
 
 #[test]
-fn a_volume_that_remembers_a_greater_epoch_is_outranked_once_and_then_written() {
+fn lock_epoch_is_raised_once_above_a_higher_epoch_on_the_volume() {
     let refused =
         |seconds_ago| recovery_in_progress(1, 0).with_job(0, superseded_job(9, seconds_ago));
     let above = Epoch(9);
@@ -312,7 +308,7 @@ fn a_volume_that_remembers_a_greater_epoch_is_outranked_once_and_then_written() 
 }
 
 #[test]
-fn a_volume_that_is_to_be_emptied_is_outranked_too() {
+fn lock_epoch_is_raised_for_a_volume_to_be_emptied_too() {
     let fixture = recovery_in_progress(3, 0)
         .with_job(0, succeeded_job())
         .with_job(1, superseded_job(9, 30))
@@ -334,7 +330,7 @@ fn a_volume_that_is_to_be_emptied_is_outranked_too() {
 }
 
 #[test]
-fn only_a_job_of_this_attempt_and_a_lock_of_ours_outrank() {
+fn epoch_is_raised_only_for_a_job_of_this_attempt_with_our_lock() {
     let mut earlier = recovery_in_progress(1, 0).with_job(0, superseded_job(9, 5));
     earlier.incident_mut().attempt = 2;
     assert!(matches!(
@@ -358,7 +354,7 @@ fn only_a_job_of_this_attempt_and_a_lock_of_ours_outrank() {
 }
 
 #[test]
-fn a_lost_cluster_is_never_given_up_and_a_request_is() {
+fn recovery_of_a_loss_is_never_abandoned_but_a_requested_one_is() {
     let fixture = |cause| {
         let mut fixture = recovery_in_progress(1, 0).with_job(0, failed_job("incomplete", 1));
         fixture.incident_mut().cause = cause;
@@ -381,7 +377,7 @@ fn a_lost_cluster_is_never_given_up_and_a_request_is() {
 }
 
 #[test]
-fn nothing_is_ever_restored_on_a_volume_of_somebody_else() {
+fn foreign_volume_is_never_restored_to() {
     for cause in [
         RecoveryCause::MemberLost,
         RecoveryCause::QuorumLost,
@@ -398,14 +394,14 @@ fn nothing_is_ever_restored_on_a_volume_of_somebody_else() {
 }
 
 #[test]
-fn a_volume_that_vanishes_meanwhile_ends_the_recovery_so_that_another_is_made() {
+fn pvc_lost_during_the_restore_ends_the_recovery() {
     let mut fixture = recovery_in_progress(1, 0);
     fixture.observed.pvcs.clear();
     assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Abandoned);
 }
 
 #[test]
-fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
+fn pods_start_with_the_configuration_of_an_existing_cluster() {
     let mut fixture = restored_cluster(3, 0);
     fixture.observed.leases.clear();
     fixture.observed.pods.clear();
@@ -425,7 +421,7 @@ fn pods_start_with_the_configuration_of_a_cluster_that_exists() {
 }
 
 #[test]
-fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
+fn recovery_closes_when_the_restored_cluster_serves_restored_data() {
     let fixture = restored_cluster(3, 0);
     assert_eq!(
         fixture.recovery_blocker(),
@@ -458,7 +454,7 @@ fn it_is_over_when_the_restored_cluster_answers_with_what_was_restored() {
 }
 
 #[test]
-fn data_that_etcd_does_not_start_on_is_restored_again() {
+fn restored_data_that_etcd_cannot_start_on_is_restored_again() {
     for finding in [
         InitFinding::Corrupt,
         InitFinding::NeedsRestore,
@@ -484,7 +480,7 @@ fn data_that_etcd_does_not_start_on_is_restored_again() {
 }
 
 #[test]
-fn it_is_not_restored_again_at_once_for_ever() {
+fn repeated_restore_of_unusable_data_backs_off() {
     let mut fixture = restored_cluster(1, 0).with_finding(0, InitFinding::Corrupt);
     fixture.incident_mut().attempt = 4;
     assert!(matches!(
@@ -496,7 +492,7 @@ fn it_is_not_restored_again_at_once_for_ever() {
 }
 
 #[test]
-fn a_restored_volume_that_is_lost_ends_the_recovery_so_that_another_is_made() {
+fn restored_volume_that_is_lost_ends_the_recovery() {
     let mut fixture = restored_cluster(3, 0);
     fixture.observed.pvcs.get_mut(&Ordinal(0)).unwrap().is_lost = true;
     let next = fixture.recorded_incident();
@@ -506,7 +502,7 @@ fn a_restored_volume_that_is_lost_ends_the_recovery_so_that_another_is_made() {
 }
 
 #[test]
-fn the_lock_is_renewed_while_something_is_waited_for_and_taken_again_when_lost() {
+fn lock_is_renewed_while_waiting_and_reacquired_when_lost() {
     let mut fixture = recovery_in_progress(1, 0).with_job(0, JobState::Running);
     fixture.observed.recovery.lock = ObservedLock::HeldByUs {
         epoch: Epoch(1),
@@ -521,7 +517,7 @@ fn the_lock_is_renewed_while_something_is_waited_for_and_taken_again_when_lost()
 }
 
 #[test]
-fn nothing_else_moves_while_a_recovery_goes_on() {
+fn no_other_change_is_made_during_a_recovery() {
     let scenes = [
         recovery_in_progress(3, 0)
             .with_replicas(5)

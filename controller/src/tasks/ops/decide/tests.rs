@@ -47,7 +47,7 @@ fn rejection_code(
 }
 
 #[test]
-fn every_kind_has_its_conditions() {
+fn every_task_kind_has_its_preconditions() {
     let (healthy, unhealthy, without_store) =
         (etcd("True", true), etcd("False", true), etcd("True", false));
     let snapshot = || json!({ "onDemandSnapshot": { "type": "full" } });
@@ -92,16 +92,11 @@ fn every_kind_has_its_conditions() {
         (json!({ "recoverQuorum": {} }), &unhealthy, None),
     ];
     for (config, etcd, expected) in table {
-        assert_eq!(
-            rejection_code(&config, Some(etcd), None),
-            expected,
-            "{config}"
-        );
+        let code = rejection_code(&config, Some(etcd), None);
+        assert_eq!(code, expected, "{config}");
     }
-    assert_eq!(
-        rejection_code(&snapshot(), None, None),
-        Some("ERR_GET_ETCD")
-    );
+    let code = rejection_code(&snapshot(), None, None);
+    assert_eq!(code, Some("ERR_GET_ETCD"));
     assert_eq!(
         rejection_code(&snapshot(), Some(&healthy), Some("other")),
         Some("ERR_DUPLICATE_TASK")
@@ -113,7 +108,7 @@ fn every_kind_has_its_conditions() {
 }
 
 #[test]
-fn nothing_is_restored_where_nobody_would_do_it() {
+fn restore_of_a_suspended_or_hibernated_etcd_is_rejected() {
     let mut suspended = etcd("True", true);
     let annotations = suspended.metadata.annotations.get_or_insert_default();
     annotations.insert(SUSPEND_RECONCILE.to_owned(), String::new());
@@ -138,7 +133,7 @@ fn nothing_is_restored_where_nobody_would_do_it() {
 }
 
 #[test]
-fn a_quorum_may_be_recovered_as_soon_as_its_data_is_told_to_be_lost() {
+fn quorum_recovery_is_accepted_once_data_loss_is_reported() {
     let mut etcd = etcd("True", true);
     let conditions = etcd.status.as_mut().unwrap().conditions.as_mut().unwrap();
     let lost = Condition {
@@ -161,7 +156,7 @@ fn next_for(task: &EtcdOpsTask) -> OpsTaskAction {
 }
 
 #[test]
-fn a_task_goes_through_its_states_and_never_back() {
+fn task_moves_through_its_states_and_never_back() {
     let config = || json!({ "onDemandSnapshot": { "type": "full" } });
     let mut fresh = task(&config(), None);
     fresh.metadata.finalizers = None;
@@ -206,7 +201,7 @@ fn a_task_goes_through_its_states_and_never_back() {
 }
 
 #[test]
-fn a_full_snapshot_tells_its_revision_by_its_name() {
+fn full_snapshot_revision_is_parsed_from_its_name() {
     assert_eq!(
         parse_full_revision("Full-00000000-00000042-1700000000.gz"),
         Ok(42)
@@ -221,7 +216,7 @@ fn a_full_snapshot_tells_its_revision_by_its_name() {
 }
 
 #[test]
-fn a_check_says_what_can_be_had() {
+fn verification_reports_the_restorable_revision() {
     assert_eq!(report_verification(&JobState::Running), None);
     let done = CommandDetails {
         revision: Some(7),
@@ -236,7 +231,7 @@ fn a_check_says_what_can_be_had() {
 }
 
 #[test]
-fn only_what_was_told_since_the_task_began_is_about_it() {
+fn only_a_compaction_reported_after_the_task_start_counts() {
     let reported = |at: &str| ReportedOutcome {
         status: ConditionStatus::True,
         reason: "None".to_owned(),

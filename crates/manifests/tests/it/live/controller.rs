@@ -47,13 +47,13 @@ fn controller_binary() -> PathBuf {
 impl RestrictedController {
     /// Starts the controller as the service account of the chart.
     fn start(server: &ApiServer, flags: &[&str]) -> Self {
-        let home = TempDir::new().unwrap();
+        let temp_dir = TempDir::new().unwrap();
         let kubeconfig = fs::read(server.kubeconfig()).unwrap();
         let mut kubeconfig: Value = serde_json::from_slice(&kubeconfig).unwrap();
         kubeconfig["users"][0]["user"]["as"] = SERVICE_ACCOUNT.into();
-        let path = home.path().join("kubeconfig");
+        let path = temp_dir.path().join("kubeconfig");
         fs::write(&path, kubeconfig.to_string()).unwrap();
-        let log = File::create(home.path().join("log")).unwrap();
+        let log = File::create(temp_dir.path().join("log")).unwrap();
         let child = Command::new(controller_binary())
             .arg(format!("--kubeconfig={}", path.display()))
             .args([
@@ -72,7 +72,7 @@ impl RestrictedController {
             .spawn();
         Self {
             child: child.unwrap(),
-            temp_dir: home,
+            temp_dir,
         }
     }
 
@@ -144,7 +144,7 @@ async fn exercise_etcd_lifecycle(
 }
 
 #[tokio::test]
-async fn the_controller_is_refused_nothing_it_asks_for() {
+async fn controller_has_every_permission_it_uses() {
     let (server, _) = install_roles(&[]).await;
     let admin = server.client().await;
     let controller = RestrictedController::start(&server, &[]);
@@ -152,7 +152,7 @@ async fn the_controller_is_refused_nothing_it_asks_for() {
 }
 
 #[tokio::test]
-async fn with_one_namespace_it_is_refused_nothing_either() {
+async fn single_namespace_controller_has_every_permission_it_uses() {
     let (server, _) = install_roles(&[r#"watchNamespace="shoot""#]).await;
     let admin = server.client().await;
     let controller = RestrictedController::start(&server, &["--namespace=shoot"]);

@@ -72,7 +72,7 @@ async fn passes_with_retries(probe: &Probe, url: &str) -> bool {
 }
 
 each_version! {
-    async fn a_member_without_quorum_is_alive_and_not_ready(version) {
+    async fn member_without_quorum_is_alive_and_not_ready(version) {
         let (readiness, liveness_probe) = render_probes(version);
         let mut listeners = Vec::new();
         let members = (0..3).map(|member| {

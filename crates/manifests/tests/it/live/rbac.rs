@@ -179,7 +179,7 @@ async fn assert_limited_permissions(controller: &Client, namespace: &str) {
 }
 
 #[tokio::test]
-async fn what_the_controller_makes_it_can_make_everywhere_and_nothing_else() {
+async fn controller_manages_its_objects_in_every_namespace_and_no_others() {
     let (server, controller) = install_roles(&[]).await;
     let etcd = create_etcd(&server, "shoot").await;
     exercise_object_lifecycle(&controller, &etcd, "shoot").await;
@@ -234,7 +234,7 @@ async fn exercise_leader_election(controller: &Client) {
 }
 
 #[tokio::test]
-async fn an_installation_for_one_namespace_works_there_and_nowhere_else() {
+async fn single_namespace_installation_works_only_in_its_namespace() {
     let (server, controller) = install_roles(&[r#"watchNamespace="shoot""#]).await;
     let etcd = create_etcd(&server, "shoot").await;
     exercise_object_lifecycle(&controller, &etcd, "shoot").await;

@@ -37,17 +37,17 @@ fn no_data() -> ObservedDataDir {
 fn local_member<'a>(
     name: &'a str,
     peer_urls: &'a [String],
-    seen: &'a ObservedDataDir,
+    observed: &'a ObservedDataDir,
 ) -> LocalMember<'a> {
     LocalMember {
         name,
         peer_urls,
-        observed: seen,
+        observed,
     }
 }
 
 #[test]
-fn the_leader_is_believed_before_those_who_follow_and_those_who_are_lost() {
+fn leader_response_precedes_followers_and_members_without_leader() {
     let (lost, follower, leader) = (
         member_response(9, 1, None),
         member_response(8, 1, Some(3)),
@@ -66,7 +66,7 @@ fn the_leader_is_believed_before_those_who_follow_and_those_who_are_lost() {
 }
 
 #[test]
-fn a_member_without_data_is_known_by_its_name_or_by_where_it_was_added() {
+fn member_without_data_is_matched_by_name_or_peer_url() {
     let (answer, seen) = (member_response(1, 1, Some(1)), no_data());
     let mine = |name: &str, urls: &[String]| match answer
         .to_cluster_summary(local_member(name, urls, &seen))
@@ -92,7 +92,7 @@ fn a_member_without_data_is_known_by_its_name_or_by_where_it_was_added() {
 }
 
 #[test]
-fn a_member_with_data_is_known_by_its_identity_alone() {
+fn member_with_data_is_matched_by_member_id_only() {
     let answer = member_response(1, 1, Some(1));
     let mut seen = no_data();
     seen.member_id = Some(MemberId(77));
@@ -108,7 +108,7 @@ fn a_member_with_data_is_known_by_its_identity_alone() {
 }
 
 #[test]
-fn a_roster_names_everybody_and_this_member_by_its_own_name() {
+fn initial_cluster_lists_all_members_and_the_local_name() {
     let (answer, seen) = (member_response(1, 1, Some(1)), no_data());
     let urls = ["https://host-3:2380".to_owned()];
     let InitialClusterConfig::FromRunningCluster {
@@ -126,7 +126,7 @@ fn a_roster_names_everybody_and_this_member_by_its_own_name() {
 }
 
 #[tokio::test]
-async fn nobody_at_all_is_no_answer_and_no_failure() {
+async fn unreachable_members_give_no_response_and_no_error() {
     let args = ClusterArgs {
         service_endpoints: vec!["http://127.0.0.1:1".parse().unwrap()],
         cacert: Some("/nowhere/ca.crt".into()),

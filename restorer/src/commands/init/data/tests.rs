@@ -35,7 +35,7 @@ fn describe_for_member_1(facts: &DirFacts) -> Option<String> {
 }
 
 #[test]
-fn data_of_another_member_is_told_by_name_and_address() {
+fn data_of_another_member_is_reported_with_name_and_url() {
     let other = facts("etcd-main-2", "http://etcd-main-2.etcd-main-peer:2380");
     let message = describe_for_member_1(&other).unwrap();
     for part in [
@@ -48,7 +48,7 @@ fn data_of_another_member_is_told_by_name_and_address() {
 }
 
 #[test]
-fn a_member_may_be_renamed_moved_encrypted_or_nameless() {
+fn renamed_moved_or_nameless_member_keeps_its_data() {
     for (name, url) in [
         ("etcd-main-1", "http://etcd-main-1.etcd-main-peer:2380"),
         ("etcd-main-1", "http://10.0.0.7:2380"),
@@ -65,7 +65,7 @@ fn a_member_may_be_renamed_moved_encrypted_or_nameless() {
 }
 
 #[test]
-fn data_that_does_not_say_whose_it_is_is_nobody_elses() {
+fn data_without_a_known_member_is_not_foreign() {
     let mut unknown = facts("etcd-main-2", "http://etcd-main-2:2380");
     unknown.member_id = None;
     assert_eq!(describe_for_member_1(&unknown), None);
@@ -74,7 +74,7 @@ fn data_that_does_not_say_whose_it_is_is_nobody_elses() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_not_missing_data() {
+fn dangling_symlink_is_not_missing_data() {
     let volume = tempfile::tempdir().unwrap();
     let data_dir = volume.path().join("new.etcd");
     check_links(&data_dir).unwrap();
@@ -96,7 +96,7 @@ fn a_link_that_leads_nowhere_is_not_missing_data() {
 }
 
 #[test]
-fn a_link_to_itself_is_an_error_with_its_place() {
+fn symlink_loop_is_an_error_with_its_path() {
     let volume = tempfile::tempdir().unwrap();
     let data_dir = volume.path().join("new.etcd");
     symlink(&data_dir, &data_dir).unwrap();

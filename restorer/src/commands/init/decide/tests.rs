@@ -106,7 +106,7 @@ fn is_start(decision: InitDecision) -> bool {
 }
 
 #[test]
-fn etcd_never_starts_empty_beside_a_backup_that_has_or_may_have_data() {
+fn etcd_never_starts_empty_when_the_backup_may_have_data() {
     for_each_combination(|data, cluster, configured, backup, decision| {
         if decision == InitDecision::Bootstrap {
             assert_eq!(data.state, DataState::Missing);
@@ -122,7 +122,7 @@ fn etcd_never_starts_empty_beside_a_backup_that_has_or_may_have_data() {
 }
 
 #[test]
-fn a_member_whose_data_is_gone_never_comes_back_under_its_old_identity() {
+fn member_with_lost_data_never_starts_with_its_old_member_id() {
     for_each_combination(|data, cluster, _, _, decision| {
         if let ClusterSummary::Found {
             mine: MemberRegistration::Started,
@@ -136,7 +136,7 @@ fn a_member_whose_data_is_gone_never_comes_back_under_its_old_identity() {
 }
 
 #[test]
-fn only_sound_data_is_started_on() {
+fn etcd_starts_only_on_valid_data() {
     for_each_combination(|data, _, _, _, decision| match decision {
         InitDecision::Start => assert_eq!(data.state, DataState::Sound),
         InitDecision::Join | InitDecision::Bootstrap => assert_eq!(data.state, DataState::Missing),
@@ -145,7 +145,7 @@ fn only_sound_data_is_started_on() {
 }
 
 #[test]
-fn data_is_restored_only_where_nobody_else_has_it() {
+fn data_is_restored_only_when_no_other_member_has_it() {
     for_each_combination(|_, cluster, configured, backup, decision| {
         if let InitDecision::RestoreRequired(cause) = decision {
             assert!(matches!(backup, BackupSummary::Present { .. }), "{cause:?}");
@@ -164,7 +164,7 @@ fn data_is_restored_only_where_nobody_else_has_it() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_stops_nobody_who_has_sound_data() {
+fn unreachable_store_does_not_stop_a_member_with_valid_data() {
     for_each_combination(|data, cluster, _, backup, decision| {
         if data.state == DataState::Sound
             && *backup == BackupSummary::Unreachable
@@ -176,7 +176,7 @@ fn a_store_that_does_not_answer_stops_nobody_who_has_sound_data() {
 }
 
 #[test]
-fn the_backup_is_asked_exactly_when_it_has_a_say() {
+fn backup_is_read_exactly_when_it_affects_the_decision() {
     for state in DATA_STATES {
         let data = data(state);
         for cluster in clusters() {
@@ -191,7 +191,7 @@ fn the_backup_is_asked_exactly_when_it_has_a_say() {
 }
 
 #[test]
-fn a_removed_member_and_one_of_another_cluster_stay_out() {
+fn removed_member_and_member_of_another_cluster_are_refused() {
     let existing = ConfiguredCluster {
         state: InitialClusterState::Existing,
         is_single_member: false,
@@ -242,7 +242,7 @@ fn a_removed_member_and_one_of_another_cluster_stay_out() {
 }
 
 #[test]
-fn a_single_member_that_lost_everything_says_so_instead_of_starting_empty() {
+fn single_member_without_data_and_backup_does_not_start_empty() {
     let alone = ConfiguredCluster {
         state: InitialClusterState::Existing,
         is_single_member: true,
@@ -264,7 +264,7 @@ fn a_single_member_that_lost_everything_says_so_instead_of_starting_empty() {
 }
 
 #[test]
-fn whoever_waits_for_others_waits_a_little_and_the_rest_is_told_at_once() {
+fn init_polls_for_every_wait_cause_except_lost_data() {
     for_each_combination(|_, _, _, _, decision| {
         let is_final = is_start(decision) || !should_wait(decision);
         let waits = matches!(decision, InitDecision::Wait(cause) if cause != WaitCause::DataLost);
@@ -273,7 +273,7 @@ fn whoever_waits_for_others_waits_a_little_and_the_rest_is_told_at_once() {
 }
 
 #[test]
-fn the_table_in_the_documentation_has_a_row_for_every_decision() {
+fn documentation_table_has_a_row_for_every_decision() {
     let table = include_str!("../decide.rs");
     let rows: Vec<&str> = table
         .lines()

@@ -28,7 +28,7 @@ fn parse_yaml(text: &str) -> Mapping {
 }
 
 #[test]
-fn a_member_of_a_new_cluster_gets_its_own_addresses_and_everything_else() {
+fn new_cluster_member_config_has_its_own_urls_and_all_other_keys() {
     let template = template();
     let member = template.member_name("a-1");
     assert_eq!(member, "eu-a-1");
@@ -52,7 +52,7 @@ fn a_member_of_a_new_cluster_gets_its_own_addresses_and_everything_else() {
 }
 
 #[test]
-fn a_member_that_joins_takes_the_list_of_the_running_cluster() {
+fn joining_member_uses_the_member_list_of_the_running_cluster() {
     let roster = InitialClusterConfig::FromRunningCluster {
         members: "eu-a-0=http://old:1,eu-a-2=http://told:2".into(),
         own_peer_urls: vec!["http://told:2".into()],
@@ -70,7 +70,7 @@ fn a_member_that_joins_takes_the_list_of_the_running_cluster() {
 }
 
 #[test]
-fn a_member_that_was_never_listed_is_in_its_own_file() {
+fn unlisted_member_is_listed_in_its_own_config() {
     let roster = InitialClusterConfig::FromTemplate(InitialClusterState::Existing);
     let file = parse_yaml(&template().render_member_config("eu-a-2", &roster).unwrap());
     let members = file.get(INITIAL_CLUSTER_KEY).and_then(Value::as_str);
@@ -78,7 +78,7 @@ fn a_member_that_was_never_listed_is_in_its_own_file() {
 }
 
 #[test]
-fn whether_a_member_is_alone_and_listed_follows_from_the_members_of_the_cluster() {
+fn single_member_and_listed_follow_from_initial_cluster() {
     let template = template();
     let listed = template.configured_cluster("eu-a-0").unwrap();
     assert!(listed.is_listed && !listed.is_single_member);
@@ -99,7 +99,7 @@ fn whether_a_member_is_alone_and_listed_follows_from_the_members_of_the_cluster(
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_or_invalid_template_key_is_named() {
     let template = template();
     let roster = InitialClusterConfig::FromTemplate(InitialClusterState::New);
     let error = template
@@ -135,7 +135,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_file_is_replaced_as_a_whole_and_is_for_its_owner_only() {
+fn config_file_is_replaced_atomically_and_readable_by_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("etcd.conf.yaml");

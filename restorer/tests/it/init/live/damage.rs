@@ -50,7 +50,7 @@ fn break_pages_with_keys(data_dir: &Path) {
 
 fn truncate_database(data_dir: &Path) {
     modify_file(&database_path(data_dir), |bytes| {
-        bytes.truncate(bytes.len() / 2)
+        bytes.truncate(bytes.len() / 2);
     });
 }
 
@@ -129,7 +129,7 @@ fn assert_restore_required(init_result: &InitResult, place: &str) {
 }
 
 each_version! {
-    async fn damage_of_the_only_copy_is_told_and_nothing_is_touched(version) {
+    async fn damage_of_the_only_copy_is_reported_and_nothing_is_changed(version) {
         let stage = InitTestbed::with_fixture(version, 1, "gzip-3.5.30");
         let (etcd, _) = start_one_member(&stage).await;
         etcd.stop();
@@ -185,7 +185,7 @@ each_version! {
 }
 
 #[tokio::test]
-async fn a_note_about_other_data_is_no_reason_to_look_quickly() {
+async fn invalid_clean_stop_record_does_not_shorten_verification() {
     let stage = InitTestbed::with_fixture(ETCD_VERSION, 1, "gzip-3.5.30");
     let (etcd, _) = start_one_member(&stage).await;
     etcd.stop();
@@ -228,7 +228,7 @@ async fn a_note_about_other_data_is_no_reason_to_look_quickly() {
 }
 
 #[tokio::test]
-async fn damaged_data_that_no_backup_can_replace_is_refused() {
+async fn damaged_data_without_a_backup_is_refused() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     let (etcd, _) = start_one_member(&stage).await;
     etcd.stop();

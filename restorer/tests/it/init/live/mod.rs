@@ -58,7 +58,7 @@ async fn start_three_members(stage: &InitTestbed) -> (Vec<EtcdProcess>, Client) 
 }
 
 each_version! {
-    async fn members_without_data_or_backup_begin_a_cluster_and_go_on_with_it_later(version) {
+    async fn members_without_data_or_backup_bootstrap_and_restart_a_cluster(version) {
         let stage = InitTestbed::new(version, 3);
         let (members, mut client) = start_three_members(&stage).await;
         let listed = client.member_list().await.unwrap();
@@ -99,7 +99,7 @@ each_version! {
 }
 
 #[tokio::test]
-async fn a_member_waits_until_it_is_added() {
+async fn member_waits_until_it_is_added() {
     let stage = InitTestbed::new(ETCD_VERSION, 2);
     let (_first, mut client) = start_one_member(&stage).await;
     let init_result = stage
@@ -117,7 +117,7 @@ async fn a_member_waits_until_it_is_added() {
 }
 
 #[tokio::test]
-async fn a_late_member_of_a_new_cluster_joins_the_others() {
+async fn late_member_of_a_new_cluster_joins_the_others() {
     let stage = InitTestbed::new(ETCD_VERSION, 3);
     stage.write_templates("new", &[0, 1, 2]);
     let _early: Vec<_> = (0..2).map(|member| stage.init_and_start(member)).collect();
@@ -136,7 +136,7 @@ async fn a_late_member_of_a_new_cluster_joins_the_others() {
 }
 
 #[tokio::test]
-async fn a_member_whose_volume_is_gone_is_not_started_under_its_old_identity() {
+async fn member_with_a_lost_volume_does_not_start_with_its_old_member_id() {
     let stage = InitTestbed::new(ETCD_VERSION, 3);
     let (mut members, _) = start_three_members(&stage).await;
     members.pop().unwrap().stop();
@@ -155,7 +155,7 @@ async fn a_member_whose_volume_is_gone_is_not_started_under_its_old_identity() {
 }
 
 #[tokio::test]
-async fn without_its_data_and_without_the_others_a_member_waits() {
+async fn member_without_data_waits_while_the_others_are_unreachable() {
     let stage = InitTestbed::new(ETCD_VERSION, 3);
     stage.write_templates("existing", &[0, 1, 2]);
     let init_result = stage.run_init(1, &[]);
@@ -171,7 +171,7 @@ async fn without_its_data_and_without_the_others_a_member_waits() {
 }
 
 #[tokio::test]
-async fn a_removed_member_is_refused() {
+async fn removed_member_is_refused() {
     let stage = InitTestbed::new(ETCD_VERSION, 3);
     let (mut members, mut client) = start_three_members(&stage).await;
     members.pop().unwrap().stop();
@@ -218,7 +218,7 @@ async fn data_of_another_cluster_is_refused() {
 }
 
 #[tokio::test]
-async fn the_only_member_is_restored_when_it_has_nothing_and_the_backup_has() {
+async fn single_member_without_data_is_restored_from_its_backup() {
     let stage = InitTestbed::with_fixture(ETCD_VERSION, 1, "gzip-3.5.30");
     stage.write_templates("existing", &[0]);
     let init_result = stage.run_init(0, &BUCKET_FLAGS);
@@ -263,7 +263,7 @@ async fn the_only_member_is_restored_when_it_has_nothing_and_the_backup_has() {
 }
 
 #[tokio::test]
-async fn the_only_member_is_restored_when_it_is_behind_its_backup() {
+async fn single_member_older_than_its_backup_is_restored() {
     let stage = InitTestbed::with_fixture(ETCD_VERSION, 1, "gzip-3.5.30");
     let (etcd, _) = start_one_member(&stage).await;
     etcd.stop();
@@ -279,7 +279,7 @@ async fn the_only_member_is_restored_when_it_is_behind_its_backup() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_not_empty_and_stops_nobody_with_data() {
+async fn unreachable_store_is_not_empty_and_does_not_stop_existing_data() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     let store = [
         "--storage-provider=S3",
@@ -310,7 +310,7 @@ async fn a_store_that_does_not_answer_is_not_empty_and_stops_nobody_with_data() 
 }
 
 #[tokio::test]
-async fn a_lost_only_member_without_a_backup_is_not_replaced_by_an_empty_one() {
+async fn lost_single_member_without_a_backup_does_not_start_empty() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     stage.write_templates("existing", &[0]);
     let init_result = stage.run_init(0, &[]);
@@ -324,7 +324,7 @@ async fn a_lost_only_member_without_a_backup_is_not_replaced_by_an_empty_one() {
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_would_be_decided_and_changes_nothing() {
+async fn dry_run_reports_the_decision_and_changes_nothing() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     stage.write_templates("new", &[0]);
     let init_result = stage.run_init(0, &["--dry-run"]);

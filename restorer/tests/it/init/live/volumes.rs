@@ -9,7 +9,7 @@ use super::super::testbed::InitTestbed;
 use super::{ETCD_VERSION, start_one_member, start_three_members};
 
 each_version! {
-    async fn the_volume_of_another_member_is_refused(version) {
+    async fn volume_of_another_member_is_refused(version) {
         let stage = InitTestbed::new(version, 3);
         let (mut members, _) = start_three_members(&stage).await;
         members.pop().unwrap().stop();
@@ -53,7 +53,7 @@ each_version! {
 }
 
 #[tokio::test]
-async fn a_volume_of_another_namespace_and_one_in_use_are_refused() {
+async fn volume_of_another_namespace_and_volume_in_use_are_refused() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     let (etcd, _) = start_one_member(&stage).await;
     assert_eq!(
@@ -76,7 +76,7 @@ async fn a_volume_of_another_namespace_and_one_in_use_are_refused() {
 }
 
 #[tokio::test]
-async fn a_member_may_get_another_name_at_its_address() {
+async fn renamed_member_starts_at_the_same_url() {
     let stage = InitTestbed::new(ETCD_VERSION, 1);
     let (etcd, _) = start_one_member(&stage).await;
     etcd.stop();

@@ -83,7 +83,7 @@ fn move_leader_step(to: u64) -> DefragmentStep {
 }
 
 #[test]
-fn followers_come_first_and_the_leader_hands_over_before_its_turn() {
+fn leader_is_defragmented_last_after_transferring_leadership() {
     let mut observed = three_voters();
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(1));
     assert_eq!(next_scheduled(&observed, &[1]), defragment_step(3));
@@ -96,23 +96,23 @@ fn followers_come_first_and_the_leader_hands_over_before_its_turn() {
 }
 
 #[test]
-fn leadership_goes_to_the_follower_that_is_furthest() {
+fn leadership_is_transferred_to_the_most_up_to_date_follower() {
     let mut observed = three_voters();
     update_voter(&mut observed, 1, |vitals| {
-        vitals.applied = RaftIndex(100_009)
+        vitals.applied = RaftIndex(100_009);
     });
     assert_eq!(next_scheduled(&observed, &[1, 3]), move_leader_step(1));
 }
 
 #[test]
-fn a_schedule_asks_nobody_how_much_is_free() {
+fn scheduled_defragmentation_ignores_free_space() {
     let mut observed = three_voters();
     update_voter(&mut observed, 1, |vitals| vitals.used_bytes = 4000);
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(1));
 }
 
 #[test]
-fn a_threshold_is_for_those_above_it() {
+fn threshold_selects_only_members_above_it() {
     let mut observed = three_voters();
     update_voter(&mut observed, 1, |vitals| vitals.used_bytes = 2001); // 49 percent free
     update_voter(&mut observed, 3, |vitals| vitals.used_bytes = 2000); // 50
@@ -132,7 +132,7 @@ fn a_threshold_is_for_those_above_it() {
 }
 
 #[test]
-fn nobody_has_a_turn_while_a_voter_is_not_well() {
+fn no_member_is_defragmented_while_a_voter_is_unhealthy() {
     for problem in [
         VoterProblem::NeverStarted,
         VoterProblem::NoLeader,
@@ -154,14 +154,14 @@ fn nobody_has_a_turn_while_a_voter_is_not_well() {
 }
 
 #[test]
-fn a_member_that_lags_is_waited_for() {
+fn no_member_is_defragmented_while_a_voter_lags() {
     let mut observed = three_voters();
     update_voter(&mut observed, 1, |vitals| {
-        vitals.applied = RaftIndex(90_003)
+        vitals.applied = RaftIndex(90_003);
     });
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(1));
     update_voter(&mut observed, 1, |vitals| {
-        vitals.applied = RaftIndex(90_002)
+        vitals.applied = RaftIndex(90_002);
     });
     let (member, entries) = (MemberId(1), 10_001);
     assert_eq!(
@@ -171,7 +171,7 @@ fn a_member_that_lags_is_waited_for() {
 }
 
 #[test]
-fn without_an_agreed_leader_nothing_is_done() {
+fn no_member_is_defragmented_without_an_agreed_leader() {
     let mut observed = three_voters();
     update_voter(&mut observed, 3, |vitals| vitals.leader = MemberId(3));
     assert_eq!(
@@ -189,7 +189,7 @@ fn without_an_agreed_leader_nothing_is_done() {
 }
 
 #[test]
-fn a_learner_is_left_alone_and_bothers_nobody() {
+fn learner_is_not_defragmented_and_does_not_block_voters() {
     let mut observed = three_voters();
     observed.members.insert(0, member(7, MemberRole::Learner));
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(1));
@@ -202,7 +202,7 @@ fn a_learner_is_left_alone_and_bothers_nobody() {
 }
 
 #[test]
-fn a_single_member_is_defragmented_on_schedule_only() {
+fn single_member_is_defragmented_on_schedule_only() {
     let mut observed = three_voters();
     observed.members = vec![observed.members[1].clone(), member(7, MemberRole::Learner)];
     assert_eq!(next_scheduled(&observed, &[]), defragment_step(2));

@@ -26,7 +26,7 @@ fn container_status(name: &str, ready: bool, state: &Value) -> Value {
 }
 
 #[test]
-fn the_status_of_an_etcd_is_told_in_lines() {
+fn etcd_status_is_formatted_as_lines() {
     let time = "2026-01-02T03:04:05Z";
     let text = format_etcd(&from_json(json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1",
@@ -64,7 +64,7 @@ fn the_status_of_an_etcd_is_told_in_lines() {
 }
 
 #[test]
-fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
+fn pod_table_shows_why_a_pod_is_not_ready() {
     let crashing = container_status(
         "backup-restore",
         false,
@@ -84,7 +84,7 @@ fn pods_are_a_table_with_the_reason_why_one_is_not_ready() {
 }
 
 #[test]
-fn an_init_container_that_fails_is_named() {
+fn failed_init_container_is_named() {
     let failed = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
     let init = container_status("init", false, &failed);
     let pod = member_pod(&json!({"phase": "Pending", "initContainerStatuses": [init]}));
@@ -97,7 +97,7 @@ fn an_init_container_that_fails_is_named() {
 }
 
 #[test]
-fn logs_of_what_is_ready_or_has_ended_well_are_not_shown() {
+fn ready_and_succeeded_containers_are_not_listed_as_unready() {
     let done = container_status("init", false, &json!({"terminated": {"exitCode": 0}}));
     let etcd = container_status("etcd", true, &json!({"running": {}}));
     let runs = json!({"initContainerStatuses": [done], "containerStatuses": [etcd]});
@@ -108,7 +108,7 @@ fn logs_of_what_is_ready_or_has_ended_well_are_not_shown() {
 }
 
 #[test]
-fn the_newest_events_are_told_and_the_newest_is_last() {
+fn only_the_newest_events_are_shown_newest_last() {
     let event = |second: u32, count: i32| -> Event {
         from_json(json!({
             "metadata": {}, "type": "Warning", "reason": "BackOff", "message": "again\n",
@@ -125,7 +125,7 @@ fn the_newest_events_are_told_and_the_newest_is_last() {
 }
 
 #[test]
-fn a_line_of_json_is_told_in_words_and_another_one_as_it_is() {
+fn json_log_line_is_formatted_and_plain_line_is_unchanged() {
     let json = r#"{"timestamp":"T","level":"WARN","fields":{"message":"no answer","pod":"main-1"},"target":"x"}"#;
     assert_eq!(format_log_line(json), "T WARN no answer pod=main-1");
     let zap = r#"{"level":"info","ts":"T","caller":"a.go:1","msg":"serving","port":2379}"#;

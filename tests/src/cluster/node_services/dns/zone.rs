@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_has_its_own_address() {
+    fn service_resolves_to_its_cluster_ip() {
         assert_eq!(
             lookup_addresses("main-client.shoot.svc.cluster.local"),
             address_records(&[[198, 19, 7, 7]])
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_headless_service_has_the_addresses_of_its_ready_pods() {
+    fn headless_service_resolves_to_its_ready_pods() {
         assert_eq!(
             lookup_addresses(PEER),
             address_records(&[[198, 18, 16, 5], [198, 18, 16, 6]])
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_known_by_its_host_name_or_else_by_its_address() {
+    fn pod_resolves_by_host_name_or_by_address() {
         assert_eq!(
             lookup_addresses(&format!("main-0.{PEER}")),
             address_records(&[[198, 18, 16, 5]])
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_ready_is_not_known() {
+    fn unready_pod_does_not_resolve() {
         assert_eq!(
             lookup_addresses(&format!("main-2.{PEER}")),
             DnsAnswer::NxDomain
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_nobody_is_behind_exists_without_addresses() {
+    fn service_without_pods_resolves_to_no_addresses() {
         assert_eq!(
             lookup_addresses("empty.shoot.svc.cluster.local"),
             address_records(&[])
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_port_leads_to_every_pod() {
+    fn named_port_resolves_to_every_ready_pod() {
         let found = zone().lookup(&format!("_peer._tcp.{PEER}"), RecordType::Service);
         let data = |host: &str| RecordData::Service {
             port: 2380,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_leads_back_to_its_pod() {
+    fn address_resolves_back_to_its_pod() {
         let found = zone().lookup("5.16.18.198.in-addr.arpa", RecordType::Pointer);
         assert_eq!(
             found,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_records_of_the_kind_still_exists() {
+    fn name_without_records_of_the_type_returns_an_empty_answer() {
         let ipv6 = RecordType::Other(28);
         assert_eq!(zone().lookup(PEER, ipv6), DnsAnswer::Records(Vec::new()));
     }

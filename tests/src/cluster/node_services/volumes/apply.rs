@@ -76,11 +76,9 @@ pub(super) async fn apply_step(
     let directory = |volume: &str| home.volumes_dir().join(volume);
     let volumes = Api::<PersistentVolume>::all(client.clone());
     match step {
-        VolumeStep::CreateVolume {
-            pvc: claim,
-            medium,
-            size,
-        } => create_volume(&volumes, home, (claim, *medium, size)).await,
+        VolumeStep::CreateVolume { pvc, medium, size } => {
+            create_volume(&volumes, home, (pvc, *medium, size)).await
+        }
         VolumeStep::ExpandVolume {
             volume,
             medium,
@@ -98,15 +96,15 @@ pub(super) async fn apply_step(
         }
         VolumeStep::ReportCapacity {
             namespace,
-            pvc: claim,
+            pvc,
             size,
         } => {
             let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
             let change = Patch::Merge(json!({"status": {"capacity": {"storage": size}}}));
             let patched = claims
-                .patch_status(claim, &PatchParams::default(), &change)
+                .patch_status(pvc, &PatchParams::default(), &change)
                 .await;
-            patched.map_err(write_error(claim))?;
+            patched.map_err(write_error(pvc))?;
             Ok(())
         }
         VolumeStep::DeleteVolume { volume } => delete_volume(client, volume).await,

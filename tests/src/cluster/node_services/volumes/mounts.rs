@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_in_memory_is_a_device_of_its_own() {
+    fn memory_volume_is_identified_by_its_device() {
         let memory = resolve_in_node("/srv/volumes/pvc-1");
         assert!(memory.is_mounted("70 60 0:50 / /var/etcd/data rw - tmpfs mainstay rw\n"));
         assert!(memory.is_mounted("70 60 0:50 /part /data rw - tmpfs mainstay rw\n"));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_on_disk_is_a_path_within_its_device() {
+    fn disk_volume_is_identified_by_device_and_path() {
         let disk = resolve_in_node("/srv/volumes/pvc-2");
         let expected = Path::new("/cache/volumes/pvc-2");
         assert_eq!((disk.device.as_str(), &*disk.path), ("8:2", expected));

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_powers_of_two_or_of_ten() {
+    fn quantity_units_are_powers_of_two_or_of_ten() {
         let size = |text: &str| parse_bytes(&Quantity(text.to_owned()));
         assert_eq!(size("4096"), Some(4096));
         assert_eq!(size("10Gi"), Some(10 * 1024 * 1024 * 1024));

@@ -39,7 +39,7 @@ pub(super) fn damage_database(data_dir: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_meanwhile() {
+async fn member_with_a_damaged_database_is_replaced_while_others_serve() {
     with_local_namespace("database", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let before = etcd.wait_for_members(3).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_member_whose_database_is_damaged_is_replaced_and_the_others_serve_mea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_only_member_whose_log_is_damaged_is_restored_from_the_backup() {
+async fn single_member_with_a_damaged_wal_is_restored_from_the_backup() {
     with_local_namespace("log", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
         let members = etcd.wait_for_members(1).await.unwrap();

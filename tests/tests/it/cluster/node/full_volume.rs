@@ -24,7 +24,7 @@ async fn wait_until_not_ready(etcd: &ManagedEtcd) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_still_mend_a_full_volume() {
+async fn full_volume_is_repaired_although_controllers_are_killed() {
     with_local_namespace("full", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let members = etcd.wait_for_members(3).await.unwrap();

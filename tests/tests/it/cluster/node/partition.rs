@@ -12,7 +12,7 @@ use super::super::harness::{assert_no_write_lost, with_local_namespace};
 use super::super::interruptions::kill_controllers;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_cut_off_is_replaced_and_its_backup_goes_on_with_the_next() {
+async fn partitioned_leader_is_replaced_and_the_next_continues_the_backup() {
     with_local_namespace("cut", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let mut members = etcd.wait_for_members(3).await.unwrap();

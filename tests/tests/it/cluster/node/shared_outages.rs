@@ -13,7 +13,7 @@ use super::super::harness::{LONGEST_GAP_LABEL, assert_no_write_lost, with_local_
 use super::super::interruptions::{controller_uids, wait_for_pods};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_stops_no_write() {
+async fn api_server_restart_delays_scaling_but_stops_no_write() {
     with_local_namespace("away", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
         let first = etcd.wait_for_members(1).await.unwrap();
@@ -57,7 +57,7 @@ async fn an_api_server_that_restarts_in_the_middle_delays_a_third_member_and_sto
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_s3_server_has_its_objects_when_it_comes_back() {
+async fn s3_server_keeps_its_objects_across_a_restart() {
     with_local_namespace("store", async |stage| {
         let BackupBucket { store, .. } = &BackupBucket::open();
         let key = format!("{}/object", stage.namespace);

@@ -14,7 +14,7 @@ use super::damage::{damage_database, damage_log};
 use super::upload::{KillPoint, kill_while_uploading};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_still_replace_a_member_whose_database_is_damaged() {
+async fn member_with_damaged_db_is_replaced_despite_controller_kills() {
     with_local_namespace("redata", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let members = etcd.wait_for_members(3).await.unwrap();
@@ -37,7 +37,7 @@ async fn controllers_that_are_killed_still_replace_a_member_whose_database_is_da
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_still_restore_a_member_whose_log_is_damaged() {
+async fn member_with_damaged_wal_is_restored_despite_controller_kills() {
     with_local_namespace("relog", async |stage| {
         let jobs = JobWatch::start(stage).await;
         let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
@@ -55,7 +55,7 @@ async fn controllers_that_are_killed_still_restore_a_member_whose_log_is_damaged
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sidecar_that_is_killed_at_many_moments_of_an_upload_leaves_a_backup_that_is_whole() {
+async fn sidecar_killed_at_any_stage_of_an_upload_leaves_a_valid_backup() {
     with_local_namespace("uploads", async |stage| {
         let moments = [
             ("begin", 0),
@@ -63,9 +63,9 @@ async fn a_sidecar_that_is_killed_at_many_moments_of_an_upload_leaves_a_backup_t
             ("later", 10 << 20),
             ("late", 25 << 20),
         ];
-        let moments = moments.map(|(name, after)| KillPoint {
+        let moments = moments.map(|(name, after_bytes)| KillPoint {
             name,
-            after_bytes: after,
+            after_bytes,
             with_controllers: name == "later",
         });
         Box::pin(kill_while_uploading(stage, &moments)).await;

@@ -80,7 +80,7 @@ pub(super) async fn run_store_outage(stage: &TestNamespace, away: StoreOutage) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_away_is_told_and_caught_up_with() {
+async fn store_outage_is_reported_and_caught_up() {
     with_local_namespace("outage", async |stage| {
         run_store_outage(stage, StoreOutage::Unreachable).await;
     })

@@ -75,7 +75,7 @@ pub(super) async fn kill_while_uploading(stage: &TestNamespace, moments: &[KillP
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sidecar_that_is_killed_while_it_uploads_leaves_a_backup_that_is_whole() {
+async fn sidecar_killed_during_an_upload_leaves_a_valid_backup() {
     with_local_namespace("upload", async |stage| {
         let moment = KillPoint {
             name: "middle",

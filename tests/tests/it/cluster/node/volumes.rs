@@ -17,7 +17,7 @@ use super::super::plain_etcd::{self, NAME, SELECTOR};
 const MIB: u64 = 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_works_on_the_volume_of_a_member_that_is_away() {
+async fn job_can_use_the_volume_of_a_stopped_member() {
     with_local_namespace("job", async |stage| {
         plain_etcd::start_plain_etcd(stage, 1).await;
         let sets = stage.api::<StatefulSet>();
@@ -60,7 +60,7 @@ async fn scale_up_again(stage: &TestNamespace) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_can_be_full_and_grows_with_its_claim() {
+async fn volume_can_be_full_and_grows_with_its_pvc() {
     with_local_namespace("grow", async |stage| {
         let claim = |size: &str| {
             json!({

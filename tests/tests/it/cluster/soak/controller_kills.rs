@@ -18,7 +18,7 @@ use super::super::interruptions::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_again_and_again_still_make_three_members_of_one() {
+async fn scaling_to_three_members_completes_despite_controller_kills() {
     with_namespace("killed", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
         etcd.wait_for_members(1).await.unwrap();
@@ -39,7 +39,7 @@ async fn controllers_that_are_killed_again_and_again_still_make_three_members_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_in_the_middle_still_roll_replace_start_and_shrink() {
+async fn roll_replace_start_and_shrink_complete_despite_controller_kills() {
     with_namespace("midway", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let first = etcd.wait_for_members(3).await.unwrap();
@@ -91,7 +91,7 @@ async fn controllers_that_are_killed_in_the_middle_still_roll_replace_start_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_are_killed_while_they_go_back_to_a_revision_still_do() {
+async fn restore_to_a_revision_completes_although_controllers_are_killed() {
     with_namespace("back", async |stage| {
         let jobs = JobWatch::start(stage).await;
         let (etcd, members) = restore_single_member(stage, &jobs).await;

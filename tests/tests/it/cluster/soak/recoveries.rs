@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::harness::{assert_resumed, start_backed_up_load, with_namespace};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {
+async fn single_member_that_lost_its_volume_is_restored_from_the_backup() {
     with_namespace("single", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(1)).await;
         let members = etcd.wait_for_members(1).await.unwrap();
@@ -23,7 +23,7 @@ async fn the_only_member_that_lost_its_volume_is_restored_from_the_backup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approves() {
+async fn loss_of_all_three_volumes_is_recovered_after_approval() {
     with_namespace("all", async |stage| {
         let etcd = stage.create_etcd(&stage.etcd_spec(3)).await;
         let members = etcd.wait_for_members(3).await.unwrap();
@@ -45,7 +45,7 @@ async fn three_members_that_lost_all_volumes_are_recovered_once_a_person_approve
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_members_that_lost_two_volumes_are_recovered_without_a_person_if_that_is_allowed() {
+async fn loss_of_two_of_three_volumes_is_recovered_automatically() {
     with_namespace("two", async |stage| {
         let mut spec = stage.etcd_spec(3);
         spec["mainstay"] = json!({"recovery": {"mode": "Automatic"}});

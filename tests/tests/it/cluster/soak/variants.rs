@@ -6,15 +6,15 @@ use super::super::lifecycle::{KillSchedule, hibernate_and_wake};
 use super::super::recoveries::undo_delete;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_members_serve_and_are_backed_up_whichever_of_their_connections_are_encrypted() {
+async fn three_members_work_with_all_combinations_of_encryption() {
     with_namespace("tls3", async |stage| {
-        check_all_combinations(stage, 3, 2).await
+        check_all_combinations(stage, 3, 2).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_sleeps_and_wakes_though_controllers_are_killed_at_every_step() {
+async fn cluster_hibernates_and_wakes_up_despite_controller_kills() {
     with_namespace("hibernate", async |stage| {
         hibernate_and_wake(stage, KillSchedule::EveryStep).await;
     })
@@ -22,6 +22,6 @@ async fn a_cluster_sleeps_and_wakes_though_controllers_are_killed_at_every_step(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_delete_of_three_members_is_undone_twice() {
+async fn accidental_delete_on_three_members_is_undone_twice() {
     with_namespace("undo", async |stage| undo_delete(stage, 3).await).await;
 }

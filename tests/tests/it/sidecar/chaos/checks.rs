@@ -125,14 +125,14 @@ fn parse_gaps(log: &str) -> Vec<(Revision, Revision)> {
 }
 
 #[test]
-fn gaps_are_found_in_a_log() {
+fn gaps_are_parsed_from_a_log() {
     let log = "INFO backups started revision=4\n\
                ERROR revisions 5 to 9 are missing: the watch skipped them; full snapshot required revision=5\n";
     assert_eq!(parse_gaps(log), [(Revision(5), Revision(9))]);
 }
 
 #[test]
-fn a_hole_is_told_of_only_when_all_of_it_is() {
+fn gap_is_logged_only_when_all_its_revisions_are() {
     let gap = |from, to| (Revision(from), Revision(to));
     let hole = gap(5, 20);
     assert_eq!(first_unlogged(hole, &[gap(3, 9), gap(10, 25)]), None);

@@ -65,7 +65,7 @@ const FAULT_ROUNDS: [FaultRound; 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_kind_of_fault_leaves_a_bucket_that_gives_back_what_etcd_had() {
+async fn backup_restores_the_etcd_state_after_each_kind_of_fault() {
     const SEED: u64 = 2;
     run_fault_rounds(SEED, FAULT_ROUNDS.into_iter(), 3).await;
 }
@@ -77,7 +77,7 @@ mod soak {
     const RESTORE_COUNT: usize = 8;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn whatever_breaks_the_bucket_gives_back_what_etcd_had() {
+    async fn backup_restores_the_etcd_state_after_random_faults() {
         let seed = env_number("MAINSTAY_CHAIN_SEED")
             .unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
         let minutes = env_number("MAINSTAY_CHAIN_MINUTES").unwrap_or(2);

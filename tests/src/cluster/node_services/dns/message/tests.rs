@@ -13,7 +13,7 @@ fn decode_question() -> Question {
 }
 
 #[test]
-fn a_question_is_read_whatever_stands_behind_it() {
+fn question_is_decoded_despite_trailing_records() {
     let question = decode_question();
     assert_eq!(
         (question.id, question.record_type),
@@ -23,7 +23,7 @@ fn a_question_is_read_whatever_stands_behind_it() {
 }
 
 #[test]
-fn no_cut_or_damaged_datagram_stops_the_reader() {
+fn truncated_or_damaged_datagram_does_not_panic() {
     let complete = question_datagram();
     for length in 0..complete.len() {
         let _ = Question::decode(&complete[..length]);
@@ -38,13 +38,13 @@ fn no_cut_or_damaged_datagram_stops_the_reader() {
 }
 
 #[test]
-fn an_answer_is_not_taken_for_a_question() {
+fn reply_is_not_decoded_as_a_question() {
     let reply = DnsAnswer::Records(Vec::new()).encode(&decode_question());
     assert_eq!(Question::decode(&reply), None);
 }
 
 #[test]
-fn an_address_stands_behind_the_repeated_question() {
+fn reply_contains_the_question_and_the_address() {
     let address = Ipv4Addr::new(198, 18, 16, 7);
     let reply = DnsAnswer::Records(vec![RecordData::Address(address)]).encode(&decode_question());
     assert_eq!(reply[..2], [0x12, 0x34]);
@@ -53,7 +53,7 @@ fn an_address_stands_behind_the_repeated_question() {
 }
 
 #[test]
-fn a_service_tells_its_port_and_its_server() {
+fn srv_record_contains_port_and_target() {
     let data = RecordData::Service {
         port: 2380,
         target: "a.svc".to_owned(),
@@ -63,14 +63,14 @@ fn a_service_tells_its_port_and_its_server() {
 }
 
 #[test]
-fn an_unknown_name_is_told_from_one_without_such_records() {
+fn unknown_name_and_empty_answer_have_different_codes() {
     let code = |answer: DnsAnswer| answer.encode(&decode_question())[3] & 0x0F;
     assert_eq!(code(DnsAnswer::NxDomain), 3);
     assert_eq!(code(DnsAnswer::Records(Vec::new())), 0);
 }
 
 #[test]
-fn what_does_not_fit_is_left_off_and_said_to_be() {
+fn oversized_reply_is_truncated_and_marked() {
     let many = (0..100).map(|last| RecordData::Address(Ipv4Addr::new(198, 18, 16, last)));
     let reply = DnsAnswer::Records(many.collect()).encode(&decode_question());
     assert!(reply.len() <= MAX_REPLY_BYTES);

@@ -58,7 +58,7 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 #[test]
-fn a_new_claim_gets_a_volume_of_the_size_it_asks_for() {
+fn new_pvc_gets_a_volume_of_the_requested_size() {
     let steps = plan(&[pvc(json!({}))], &[]);
     assert!(
         matches!(&steps[..], [VolumeStep::CreateVolume { medium: Medium::Memory, size, .. }] if size.0 == "64Mi"),
@@ -67,36 +67,36 @@ fn a_new_claim_gets_a_volume_of_the_size_it_asks_for() {
 }
 
 #[test]
-fn a_claim_whose_volume_exists_gets_no_second_one() {
+fn pvc_with_an_existing_volume_gets_no_second_one() {
     let steps = plan(&[pvc(json!({}))], &[volume(json!({}))]);
     assert!(steps.is_empty(), "{steps:?}");
 }
 
 #[test]
-fn claims_of_other_classes_are_left_to_others() {
+fn pvcs_of_other_storage_classes_are_ignored() {
     let other = pvc(json!({"spec": {"storageClassName": "gp3"}}));
     assert!(plan(&[other], &[]).is_empty());
 }
 
 #[test]
-fn a_claim_that_is_being_deleted_gets_nothing() {
+fn terminating_pvc_gets_no_volume() {
     let leaving = pvc(json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
     assert!(plan(&[leaving], &[]).is_empty());
 }
 
 #[test]
-fn a_bound_claim_is_at_rest() {
+fn bound_pvc_needs_no_step() {
     let steps = plan(&[bound_pvc(json!({}))], &[volume(json!({}))]);
     assert!(steps.is_empty(), "{steps:?}");
 }
 
 #[test]
-fn a_claim_that_lost_its_volume_does_not_get_an_empty_one_by_itself() {
+fn pvc_that_lost_its_volume_gets_no_empty_replacement() {
     assert!(plan(&[bound_pvc(json!({}))], &[]).is_empty());
 }
 
 #[test]
-fn a_grown_claim_first_enlarges_its_volume_then_is_told() {
+fn expanded_pvc_reports_capacity_after_its_volume_is_expanded() {
     let grown = || bound_pvc(json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}}));
     let first = plan(&[grown()], &[volume(json!({}))]);
     assert!(
@@ -116,7 +116,7 @@ fn released_volume() -> Arc<PersistentVolume> {
 }
 
 #[test]
-fn a_released_volume_is_deleted_when_no_pvc_has_its_uid() {
+fn released_volume_is_deleted_when_no_pvc_has_its_uid() {
     let found = plan(&[], &[released_volume()]);
     assert!(
         matches!(&found[..], [VolumeStep::DeleteVolume { volume }] if volume == "pvc-1234"),
@@ -131,7 +131,7 @@ fn a_released_volume_is_deleted_when_no_pvc_has_its_uid() {
 }
 
 #[test]
-fn a_volume_that_is_called_released_for_a_moment_stays_with_its_pvc() {
+fn released_volume_is_kept_while_its_pvc_exists() {
     for claim in [pvc(json!({})), bound_pvc(json!({}))] {
         let found = plan(&[claim], &[released_volume()]);
         assert!(found.is_empty(), "{found:?}");
@@ -142,7 +142,7 @@ fn a_volume_that_is_called_released_for_a_moment_stays_with_its_pvc() {
 }
 
 #[test]
-fn a_volume_of_another_provisioner_or_of_an_unknown_pvc_is_left_alone() {
+fn volume_of_another_provisioner_or_unknown_pvc_is_ignored() {
     let foreign = volume(json!({
         "metadata": {"annotations": {PROVISIONED_BY: "another-provisioner"}}, "status": {"phase": "Released"},
     }));
@@ -153,7 +153,7 @@ fn a_volume_of_another_provisioner_or_of_an_unknown_pvc_is_left_alone() {
 }
 
 #[test]
-fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
+fn directory_is_deleted_only_after_the_volume_and_its_pvc() {
     let directories = BTreeSet::from(["pvc-1234".to_owned(), "lost+found".to_owned()]);
     let deleting = json!({
         "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "status": {"phase": "Released"},
@@ -171,7 +171,7 @@ fn bytes_are_deleted_only_after_the_volume_and_its_pvc() {
 }
 
 #[test]
-fn a_directory_is_not_cleared_before_its_pvc_has_got_the_volume() {
+fn directory_is_not_deleted_before_its_pvc_is_bound() {
     let directories = BTreeSet::from(["pvc-1234".to_owned()]);
     let found = plan_steps(&[pvc(json!({}))], &[], &directories);
     assert!(

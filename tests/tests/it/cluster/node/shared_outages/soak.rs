@@ -4,9 +4,9 @@ use super::super::super::harness::with_local_namespace;
 use super::super::store_outage::{StoreOutage, run_store_outage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_away_for_minutes_is_told_and_caught_up_with() {
+async fn store_outage_of_minutes_is_reported_and_caught_up() {
     with_local_namespace("outage", async |stage| {
-        run_store_outage(stage, StoreOutage::Stopped).await
+        run_store_outage(stage, StoreOutage::Stopped).await;
     })
     .await;
 }

@@ -7,13 +7,13 @@ use mainstay_restorer::args::RestorerArgs;
 use mainstay_testkit::man_pages::assert_man_pages;
 
 #[test]
-fn the_manual_pages_are_up_to_date() {
+fn man_pages_are_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/man");
     assert_man_pages(&folder, RestorerArgs::command());
 }
 
 #[test]
-fn every_verb_teaches_with_an_example() {
+fn every_command_definition_has_an_example() {
     for verb in RestorerArgs::command().get_subcommands() {
         let help = verb
             .get_after_help()
