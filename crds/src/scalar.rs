@@ -12,7 +12,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// One or more numbers with units, no sign: the pattern of [`Span`].
+/// One or more numbers with units, no sign: the pattern of [`DurationString`].
 pub const DURATION_PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$";
 /// Like [`DURATION_PATTERN`], or a bare `0`: the pattern of [`RetryPolicy`].
 pub const TIMEOUT_PATTERN: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$";
@@ -110,7 +110,7 @@ text! {
 }
 
 text! {
-    /// Timeout: a [`Span`], or `0` for no timeout.
+    /// Timeout: a [`DurationString`], or `0` for no timeout.
     RetryPolicy { "pattern": TIMEOUT_PATTERN }
 }
 

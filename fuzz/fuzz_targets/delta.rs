@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mainstay_archive::delta::{DeltaReader, TRAILER};
+use mainstay_archive::delta::{DeltaReader, TRAILER_LEN};
 
 fuzz_target!(|input: &[u8]| {
     let real = mainstay_fuzz::delta();
@@ -18,5 +18,5 @@ fuzz_target!(|input: &[u8]| {
     // The end was reached: the hash fits, so a patched file is the real one.
     let is_file = input.first() == Some(&0xFF);
     assert!(is_file || file == real);
-    assert!(file.len() > TRAILER);
+    assert!(file.len() > TRAILER_LEN);
 });

@@ -1,8 +1,8 @@
-//! Rows, leases and alarms from bytes nobody wrote; what is read writes back the same.
+//! Rows, leases and alarms from arbitrary bytes; what decodes encodes to the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mainstay_mvcc::schema::{Alarm, Lease};
+use mainstay_mvcc::schema::{Lease, StoredAlarm};
 use mainstay_mvcc::{KeyValue, RevisionKey};
 
 fuzz_target!(|input: &[u8]| {
@@ -15,5 +15,5 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(KeyValue::decode(&bytes), Ok(row));
     }
     let _ = Lease::decode(input);
-    let _ = Alarm::decode(input);
+    let _ = StoredAlarm::decode(input);
 });

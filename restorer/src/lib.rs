@@ -5,8 +5,8 @@
 //!               list                       choose   stream      staged, swapped
 //! ```
 //!
-//! One module per verb below [`commands`]; each turns its flags into an [`outcome::Outcome`] or a
-//! [`failure::Failure`]. Both carry a verdict: its name and its exit code are an interface.
+//! One module per verb below [`commands`]; each turns its flags into an [`outcome::CommandOutcome`] or a
+//! [`failure::CommandFailure`]. Both carry a verdict: its name and its exit code are an interface.
 //! Only [`cli`] reads the environment and the clock; verbs get them as arguments.
 
 #![expect(

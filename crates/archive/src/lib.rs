@@ -7,7 +7,7 @@
 //!                                         events → DeltaWriter → encoder → compressed bytes
 //! ```
 //!
-//! **Input**: object keys and the byte streams of objects. **Output**: a [`chain::Chain`] of objects that restores
+//! **Input**: object keys and the byte streams of objects. **Output**: a [`chain::SnapshotChain`] of objects that restores
 //! a target, and [`delta::Event`]s in the order etcd committed them.
 //!
 //! **Invariants**: the object name is the metadata, as in etcd-backup-restore ([`name`], [`layout`]). Selection is

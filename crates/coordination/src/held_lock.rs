@@ -31,7 +31,7 @@ impl LockValidity {
     }
 }
 
-/// A held lock. Dropping it acts like a crash: others wait until it expires. [`Held::release`] frees it
+/// A held lock. Dropping it acts like a crash: others wait until it expires. [`HeldLock::release`] frees it
 /// immediately.
 #[derive(Debug)]
 pub struct HeldLock {

@@ -13,13 +13,13 @@
 //!                                                                                └ file: flock, atomic replace
 //! ```
 //!
-//! **Input**: a [`Backing`] and requests. **Output**: [`Held`] locks with their [`Fence`]s, [`HeldPin`]s, and
-//! [`Pinned`] for retention.
+//! **Input**: a [`Backing`] and requests. **Output**: [`HeldLock`] locks with their [`LockFence`]s, [`HeldPin`]s, and
+//! [`ActivePins`] for retention.
 //!
 //! **Invariants**:
 //! * There is one holder. Its epoch is larger than every earlier one and is the fencing token.
 //! * An epoch is at least the wall clock of the process that acquires the lock, so it also grows after the
-//!   document was lost. If the clock was set back as well, the holder can raise it ([`Held::raise`]).
+//!   document was lost. If the clock was set back as well, the holder can raise it ([`HeldLock::raise_epoch`]).
 //! * Expiry compares no wall clocks. A holder counts from before it requested its last renewal, an observer
 //!   from when it first observed that renewal, both on monotonic clocks.
 //! * Lock and pins of a crashed holder expire after they were *observed* unchanged for their TTL.
@@ -27,7 +27,7 @@
 //!   and is never overwritten.
 //!
 //! **Limits**: a write that is already in flight when the lock is lost is not stopped. A holder calls
-//! [`Fence::check`] before each write that conflicts with another holder's, and makes such writes conditional.
+//! [`LockFence::check`] before each write that conflicts with another holder's, and makes such writes conditional.
 //!
 //! **After a crash**: no cleanup is needed. The next process waits for the expiry and continues.
 

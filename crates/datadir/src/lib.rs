@@ -11,7 +11,7 @@
 //!
 //! **Input**: the members of a new cluster and a directory built in a [`StagingDir`]; or a directory to
 //! verify. **Output**: a data directory on which etcd 3.4 and newer starts, under the target's name; or a
-//! [`Report`]: whether etcd can start, the damage with its location, and the content.
+//! [`DirReport`]: whether etcd can start, the damage with its location, and the content.
 //!
 //! **Invariants**: no data is deleted, the previous data directory is kept under another name; nothing is
 //! changed while another process holds the old database; a verification writes nothing and reports damage
@@ -19,7 +19,7 @@
 //!
 //! **After a crash** at any point the target is either the complete old or the complete new directory. If the
 //! file system cannot exchange two names atomically, the target may be missing, with both directories beside
-//! it, until [`recover`] runs. A clean-stop record is valid for one start, so a crash leaves none.
+//! it, until [`recover_swap`] runs. A clean-stop record is valid for one start, so a crash leaves none.
 //!
 //! Layout: `docs/internals/format/datadir.md`.
 

@@ -57,7 +57,7 @@ impl EtcdClusterState {
 
 /// Stage of TLS between members.
 ///
-/// A running cluster goes through [`PeerTls::Prepared`] in both directions, so that every member can always
+/// A running cluster goes through [`PeerTlsPhase::Prepared`] in both directions, so that every member can always
 /// dial every other. The variants contain the certificates, because a spec that switches TLS off no longer
 /// names them; [`crate::tls::find_peer_tls`] finds them in the objects of the running cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

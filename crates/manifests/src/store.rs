@@ -7,7 +7,7 @@
 //!           ─ nothing ────────► the ambient identity of the pod
 //! ```
 //!
-//! A container can have two stores; [`Side`] selects the prefixes of flags and variables.
+//! A container can have two stores; [`StoreSide`] selects the prefixes of flags and variables.
 
 use k8s_openapi::api::core::v1::{
     EnvVar, EnvVarSource, HostPathVolumeSource, SecretKeySelector, Volume, VolumeMount,

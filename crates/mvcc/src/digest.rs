@@ -8,7 +8,7 @@ use hashbrown::DefaultHashBuilder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyDigest(u64, u64);
 
-/// Computes [`Digest`]s with random secret keys. The first half (SipHash) resists user keys chosen to collide. The
+/// Computes [`KeyDigest`]s with random secret keys. The first half (SipHash) resists user keys chosen to collide. The
 /// second half, a fast hash, extends it to 128 bits against accidental collisions.
 #[derive(Clone, Debug, Default)]
 pub struct KeyDigester {
@@ -43,5 +43,5 @@ impl std::hash::Hasher for IdentityHasher {
     }
 }
 
-/// `BuildHasher` of [`Ready`].
+/// `BuildHasher` of [`IdentityHasher`].
 pub(crate) type BuildIdentityHasher = std::hash::BuildHasherDefault<IdentityHasher>;

@@ -276,7 +276,7 @@ impl UploadSession {
         !matches!(self, Self::Ordered(_))
     }
 
-    /// Sends one part. The order of *calls* is the order of parts for [`Session::Ordered`]; the
+    /// Sends one part. The order of *calls* is the order of parts for [`UploadSession::Ordered`]; the
     /// futures may run in any order.
     pub(crate) fn send_part(
         &self,

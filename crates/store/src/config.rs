@@ -75,7 +75,7 @@ impl fmt::Display for StorageProvider {
     }
 }
 
-/// A provider name that is not one of [`Provider::ALL`].
+/// A provider name that is not one of [`StorageProvider::ALL`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("invalid storage provider `{0}`: must be Local, S3, ABS, GCS, Swift, OSS, ECS or OCS")]
 pub struct UnknownProvider(String);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! **Input**: command line flags ([`StoreArgs`], [`SourceStoreArgs`]) and the [`Environment`], which is
-//! captured once. **Output**: [`Object`]s, bytes, and [`StoreError`]s that name the object and carry a
+//! captured once. **Output**: [`ObjectInfo`]s, bytes, and [`StoreError`]s that name the object and carry a
 //! [`StoreError::class`].
 //!
 //! **Invariants**: every operation has a deadline; transient failures are retried with backoff; a

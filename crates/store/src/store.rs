@@ -366,7 +366,7 @@ impl StoreInner {
     }
 }
 
-/// The object found by [`Inner::inspect_existing`].
+/// The object found by [`StoreInner::inspect_existing`].
 enum ExistingObject {
     Gone,
     Identical,

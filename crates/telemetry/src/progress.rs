@@ -1,7 +1,7 @@
 //! Progress of a long job: a bar with rate and remaining time on a terminal, otherwise a periodic log line.
 //!
 //! With JSON logs the line is machine-readable: the controller reads the log of a Job and parses it with
-//! [`Sample::latest_for_job`]. Writer and parser are both here so that they cannot diverge.
+//! [`ProgressSample::latest_for_job`]. Writer and parser are both here so that they cannot diverge.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -53,7 +53,7 @@ impl ProgressSample {
     }
 }
 
-/// A progress line, as [`show`] writes it.
+/// A progress line, as [`report_sample`] writes it.
 #[derive(Debug, Deserialize)]
 struct ProgressLogLine {
     message: String,
@@ -146,7 +146,7 @@ fn report_sample(name: &str, sample: &ProgressSample, bar: Option<&ProgressBar>)
         bar.set_message(sample.note.clone());
         return;
     }
-    // `Line` parses these fields: keep both in step.
+    // `ProgressLogLine` parses these fields: keep both in step.
     tracing::info!(
         job = name,
         percent = sample.percent(),

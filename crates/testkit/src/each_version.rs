@@ -40,7 +40,7 @@ macro_rules! each_version {
     )+};
 }
 
-/// Declares a test for the newest [`EtcdRelease`](crate::EtcdVersion), named `<claim>::on_3_5_new`, and one
+/// Declares a test for the newest [`EtcdRelease`](crate::EtcdRelease), named `<claim>::on_3_5_new`, and one
 /// for each other version in `<claim>::soak`. Use it for slow tests that do not depend on the version. The crate of the
 /// test must depend on tokio.
 ///

@@ -46,7 +46,7 @@ pub enum InitDecision {
     Refuse(RefuseCause),
 }
 
-/// Cause of [`Decision::RestoreRequired`].
+/// Cause of [`InitDecision::RestoreRequired`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RestoreCause {
@@ -60,7 +60,7 @@ pub enum RestoreCause {
     BackupExists,
 }
 
-/// Cause of [`Decision::Wait`].
+/// Cause of [`InitDecision::Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WaitCause {
@@ -77,7 +77,7 @@ pub enum WaitCause {
     StoreUnreachable,
 }
 
-/// Cause of [`Decision::Refuse`].
+/// Cause of [`InitDecision::Refuse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RefuseCause {

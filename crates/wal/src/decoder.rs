@@ -198,7 +198,7 @@ impl<R: Read> Decoder<R> {
         }
     }
 
-    /// Returns the next record, or how the segment ends. After [`Decoded::End`] and [`Decoded::Torn`] only
+    /// Returns the next record, or how the segment ends. After [`NextRecord::End`] and [`NextRecord::Torn`] only
     /// [`Self::count_unread_nonzero`] may be called.
     pub fn next_record(&mut self) -> Result<NextRecord, DecodeError> {
         let remaining = self.length.saturating_sub(self.offset);

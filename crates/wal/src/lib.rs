@@ -7,12 +7,12 @@
 //!
 //! **Input**: the `wal/` folder of a member ([`Log`]), a raft snapshot file ([`SnapFile`]), or the bytes of either.
 //! **Output**: the member's identity, the snapshots in the log, the commit index, the entries in index order, and the
-//! state of the tail ([`LogSummary`]). For writing, [`Encoder`], [`SnapFile::encode`] and [`v2store::bootstrap`]
+//! state of the tail ([`LogSummary`]). For writing, [`Encoder`], [`SnapFile::encode`] and [`v2store::build_bootstrap_store`]
 //! produce the same bytes as `etcdutl snapshot restore`.
 //!
 //! **Invariants**: every length is checked against the rest of the file before allocating. Memory is one read buffer
 //! plus the largest record. The checksum chain spans segments. Corruption is an error with file and offset, except
-//! for the torn tail that a crash leaves, which is a [`Tail`].
+//! for the torn tail that a crash leaves, which is a [`LogTail`].
 //!
 //! **Out of scope**: writing while reading (truncating a torn tail is a separate call, [`repair()`]), applying
 //! entries, and the database.

@@ -47,7 +47,7 @@ pub(crate) fn check_full(
 /// Reads a full snapshot and the facts of its database, in as many passes as needed.
 ///
 /// # Errors
-/// As [`full`]; also if the database is invalid.
+/// As [`check_full`]; also if the database is invalid.
 pub(crate) fn check_full_with_facts(
     object: &SnapshotObject,
     sources: &dyn ObjectSource,

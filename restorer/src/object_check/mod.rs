@@ -10,7 +10,7 @@
 //! object ends with.
 //!
 //! Invariants: an object is read to its last byte. An error in compression, length or hash names object and
-//! offset. Memory is constant for a delta, and 0.6 % of the database for a full snapshot ([`Outline`]).
+//! offset. Memory is constant for a delta, and 0.6 % of the database for a full snapshot ([`outline::Outline`]).
 
 mod chain_check;
 mod delta;

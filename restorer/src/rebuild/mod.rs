@@ -9,7 +9,7 @@
 //!
 //! The rows of a delta need nothing from the base, because an event contains the version and the creation revision of
 //! its key. So base and deltas are read in parallel, and the leaves of the deltas are grafted into the tree of the base
-//! at the end. etcd can open the file once its members are written ([`finish`]).
+//! at the end. etcd can open the file once its members are written (`finish`).
 //!
 //! Invariants:
 //! * Every hash is compared.
@@ -129,7 +129,7 @@ impl RebuildContext<'_> {
 /// Rebuilds the database of `chain` into `file`, which must be empty. `scratch` is a directory for a spool of about 1 % of
 /// the size of the deltas.
 ///
-/// The result is complete but still has the members of the base: see [`finish`].
+/// The result is complete but still has the members of the base: see `finish`.
 pub fn rebuild(
     chain: &SnapshotChain,
     sources: &dyn ObjectSource,

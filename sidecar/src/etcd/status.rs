@@ -15,7 +15,7 @@ const ANY_KEY: &str = "mainstay";
 
 impl EtcdClient {
     /// Status of this sidecar's member. The member answers without a quorum, so a partitioned one may still report itself
-    /// as leader: see [`Etcd::confirm`].
+    /// as leader: see `EtcdClient::confirm`.
     pub(crate) async fn fetch_status(&self, limit: Duration) -> Result<MemberStatus, EtcdError> {
         let request = async {
             let mut client = self.own_client().await?;
@@ -86,7 +86,7 @@ impl EtcdClient {
         }
     }
 
-    /// Applies the deadline to the connection as well. Boxed for the reason given at [`within`].
+    /// Applies the deadline to the connection as well. Boxed for the reason given at [`with_timeout`].
     fn with_deadline<T>(
         &self,
         limit: Duration,

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! **Invariants**: a slow, unavailable or misbehaving API server neither stops nor delays a backup: everything here runs
-//! in its own task, reads a [`View`](crate::state::View), has deadlines, and queues nothing. The connection is made on first
+//! in its own task, reads a `StateReceiver`, has deadlines, and queues nothing. The connection is made on first
 //! use and retried after a failure. Without Kubernetes nothing here runs.
 //!
 //! Leases are not used for leader election: etcd alone decides who leads.

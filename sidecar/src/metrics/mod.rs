@@ -37,7 +37,7 @@ use snapshot_ages::SnapshotAges;
 
 pub(crate) use labels::{GapCause, GarbageLabel, LeaseLabel, OTHER_ROUTE, ROUTES};
 
-/// Media type of the output of [`Metrics::render`].
+/// Media type of the output of [`SidecarMetrics::render`].
 pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 const SNAPSHOT_AGE: MetricDesc = (
@@ -140,7 +140,7 @@ impl SidecarMetrics {
         series.with_label_values(&label).set(is_required.into());
     }
 
-    /// Counts a failure of the snapshotter; `class` is one of [`FAILURES`].
+    /// Counts a failure of the snapshotter; `class` is one of `labels::FAILURE_CLASSES`.
     pub(crate) fn count_failure(&self, class: &'static str) {
         self.etcdbr.failures.with_label_values(&[class]).inc();
     }
@@ -275,7 +275,7 @@ impl SidecarMetrics {
         series.with_label_values(&label).observe(seconds);
     }
 
-    /// Records whether etcd has an alarm; `kind` is one of [`ALARMS`].
+    /// Records whether etcd has an alarm; `kind` is one of `labels::ALARM_KINDS`.
     pub(crate) fn set_alarm(&self, kind: &'static str, is_active: bool) {
         let series = &self.mainstay.alarm;
         series.with_label_values(&[kind]).set(is_active.into());

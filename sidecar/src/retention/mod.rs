@@ -5,7 +5,7 @@
 //!              └─► verify: read the newest chain, each object once ─► pins ─► plan ─► delete, or log (dry run)
 //! ```
 //!
-//! **Input**: a store, [`RetentionConfig`], [`Pins`]. **Output**: deletions, a [`Summary`], calls of
+//! **Input**: a store, [`RetentionConfig`], [`PinSource`]. **Output**: deletions, a [`RetentionSummary`], calls of
 //! [`RetentionMetrics`].
 //!
 //! **Invariants**: nothing is deleted before a newer chain was read to its last byte. If the store or the pins cannot be

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! **Input**: the revision to continue after. **Output**: delta objects, each starting where the previous one ended, and
-//! a [`TailEvent`] for everything the session must handle.
+//! a `TailEvent` for everything the session must handle.
 //!
 //! **Invariants**: every revision is captured whole and exactly once; a transaction is never split. Memory is bounded by
 //! two compressed batches, one being filled and one being uploaded. While the store is too slow, the watch is not read and

@@ -63,7 +63,7 @@ impl EtcdWatcher {
         Self { items, task }
     }
 
-    /// The next item; `None` after [`Item::Compacted`].
+    /// The next item; `None` after [`WatchItem::Compacted`].
     pub async fn next(&mut self) -> Option<WatchItem> {
         self.items.recv().await
     }

@@ -247,7 +247,7 @@ async fn create_dataset(home: &Path, shape: DatasetShape, version: String) -> an
     Ok(())
 }
 
-/// The version of [`ETCD`].
+/// The version of the etcd that wrote the dataset.
 pub(super) fn read_etcd_version() -> anyhow::Result<String> {
     let told = Command::new(ETCD_RELEASE.directory().join("etcd"))
         .arg("--version")

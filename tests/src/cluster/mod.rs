@@ -17,7 +17,7 @@
 //! namespaces, so the kernel removes them when the first process ends. A directory and empty cgroups remain, which the
 //! next `up` or `down` removes. The cluster has no route out of the machine: it cannot pull images. It needs root.
 //!
-//! If `KUBECONFIG` points to an external cluster, that one is used: it has a client and no [`Node`].
+//! If `KUBECONFIG` points to an external cluster, that one is used: it has a client and no node of ours.
 
 pub mod addresses;
 mod certificates;

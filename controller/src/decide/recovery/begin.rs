@@ -135,11 +135,11 @@ fn is_loss_confirmed(world: &World<'_>) -> bool {
 
 /// Deletes a PVC whose volume is lost, so that a new one is created when no volume can be written.
 fn delete_lost_pvc(world: &World<'_>, loss: &Loss) -> Option<ReconcileStep> {
-    let lost = loss.lost_members.iter().find_map(|ordinal| {
+    let found = loss.lost_members.iter().find_map(|ordinal| {
         let pvc = world.observed.pvcs.get(ordinal)?;
         (pvc.is_lost && !pvc.is_deleting).then_some((*ordinal, pvc))
     });
-    lost.map(|(ordinal, pvc)| ReconcileStep::DeletePvc {
+    found.map(|(ordinal, pvc)| ReconcileStep::DeletePvc {
         ordinal,
         uid: pvc.uid.clone(),
         pod_uid: world.pod(ordinal).map(|pod| pod.uid.clone()),

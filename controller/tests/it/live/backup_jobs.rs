@@ -286,13 +286,13 @@ async fn compaction_that_times_out_is_replaced_by_one_full_snapshot() {
     assert_eq!(requested.load(Ordering::Relaxed), 1, "exactly one request");
     assert_eq!(stage.count_objects::<Job>().await, 0, "nothing to compact");
     let series = controller.metrics.render().expect("metrics");
-    let counter = series.lines().find(|line| {
+    let triggered = series.lines().find(|line| {
         line.starts_with("etcddruid_compaction_full_snapshot_triggered_total")
             && line.contains("succeeded=\"true\"")
     });
     assert!(
-        counter.is_some_and(|line| line.ends_with(" 1")),
-        "{counter:?}"
+        triggered.is_some_and(|line| line.ends_with(" 1")),
+        "{triggered:?}"
     );
     controller.stop().await;
     serving.abort();

@@ -217,10 +217,7 @@ impl KubeletClient {
                 .into_iter()
                 .flatten()
                 .any(|one| one.type_ == "Ready" && one.status == "True");
-            let address = pod
-                .status
-                .as_ref()
-                .and_then(|status| status.pod_ip.as_deref());
+            let address = pod.status.as_ref().and_then(|it| it.pod_ip.as_deref());
             if is_ready == (conditions(&status) == "True")
                 && address == status["podIP"].as_str()
                 && has.is_some()

@@ -146,12 +146,12 @@ impl BackedUpCluster {
 }
 
 /// Waits until the last operation has this state and contains this text.
-async fn wait_for_operation(stage: &TestEnv, state: OperationState, text: &str) -> Etcd {
+async fn wait_for_operation(stage: &TestEnv, expected: OperationState, text: &str) -> Etcd {
     stage
         .wait_for("main", text, |etcd: &Etcd| {
             let status = etcd.status.as_ref();
             let last = status.and_then(|status| status.last_operation.as_ref());
-            last.is_some_and(|last| last.state == state && last.description.contains(text))
+            last.is_some_and(|last| last.state == expected && last.description.contains(text))
         })
         .await
 }

@@ -52,14 +52,9 @@ async fn members_are_reported_and_replaced_one_at_a_time_leader_last() {
         .wait_for("main", "published with versions and sizes", has_versions)
         .await;
     let etcd = stage.wait_settled("main").await;
-    let leaders = etcd.status.unwrap().members.unwrap();
-    assert_eq!(
-        leaders
-            .iter()
-            .filter(|one| one.role == Some(MemberRole::Leader))
-            .count(),
-        1
-    );
+    let members = etcd.status.unwrap().members.unwrap();
+    let is_leader = |one: &&EtcdMemberStatus| one.role == Some(MemberRole::Leader);
+    assert_eq!(members.iter().filter(is_leader).count(), 1);
 
     let mut led = proxied.cluster.leader().await;
     let mut known = list_pod_uids(&stage, 3).await;

@@ -13,10 +13,10 @@ use crate::catalogue::{Catalogue, SnapshotObject};
 /// Selects the objects that restore the target.
 ///
 /// The newest base that reaches the target without a gap wins. Otherwise the newest base with a gap directly after
-/// itself only. [`Target::Latest`] is the newest revision in any name: objects that cannot be connected are an
+/// itself only. [`ChainTarget::Latest`] is the newest revision in any name: objects that cannot be connected are an
 /// error, never left out.
 ///
-/// For [`Target::Time`] the base was created at or before that time, and the chain ends with the first delta
+/// For [`ChainTarget::Time`] the base was created at or before that time, and the chain ends with the first delta
 /// created at or after it. So it holds every event up to the time, and the caller stops at the first later one. A
 /// base created in the same second is the last resort: its name does not show on which side of the time it is.
 ///
@@ -70,7 +70,7 @@ pub fn choose(catalogue: &Catalogue, request: &ChainRequest) -> Result<SnapshotC
 
 /// Selects the deltas after a base that was read and holds every revision up to `holds`.
 ///
-/// Resolves [`Chain::gap_after_base`], which [`choose`] leaves open: here every gap is an error.
+/// Resolves [`SnapshotChain::gap_after_base`], which [`choose`] leaves open: here every gap is an error.
 ///
 /// # Errors
 ///

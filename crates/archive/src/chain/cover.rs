@@ -51,7 +51,7 @@ pub(super) struct DeltaWalk<'a> {
     pub(super) picked: Vec<(Revision, &'a SnapshotObject)>,
     /// The last revision reached.
     pub(super) reached: Revision,
-    /// First and last revision of the gap recorded with [`FirstGapPolicy::Note`].
+    /// First and last revision of the gap recorded with [`FirstGapPolicy::Skip`].
     pub(super) first_gap: Option<(Revision, Revision)>,
     pub(super) outcome: WalkOutcome<'a>,
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All functions here are pure and use object names only. By its name, a delta holds its whole range, and a base
-//! holds at least its revision (it may be newer, see [`Chain::gap_after_base`]). Only reading the objects proves it.
+//! holds at least its revision (it may be newer, see [`SnapshotChain::gap_after_base`]). Only reading the objects proves it.
 
 mod choose;
 mod cover;
@@ -74,7 +74,7 @@ pub struct SnapshotChain {
     /// The fewest deltas that cover the range, oldest first. Neighbours may overlap: the caller skips events whose
     /// revision is already applied.
     pub deltas: Vec<Link>,
-    /// Last revision according to the names; for [`Target::Revision`] at least the requested one.
+    /// Last revision according to the names; for [`ChainTarget::Revision`] at least the requested one.
     pub last_revision: Revision,
     /// Revisions (first, last) directly after the base that no delta holds. The base may hold them, since its
     /// content can be newer than its name: read it, then call [`choose_deltas`].

@@ -20,7 +20,7 @@ pub enum CompressionEffort {
     Balanced,
 }
 
-/// Options of an [`Encoder`].
+/// Options of an [`StreamEncoder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncoderOptions {
     /// Number of compressing threads, used by gzip only. With one, the caller's thread compresses.
@@ -38,7 +38,7 @@ impl Default for EncoderOptions {
     }
 }
 
-/// A compressing writer. [`Encoder::finish`] completes the stream. Without it, decoders reject the object, except
+/// A compressing writer. [`StreamEncoder::finish`] completes the stream. Without it, decoders reject the object, except
 /// for [`Compression::None`], which has no end marker.
 pub struct StreamEncoder<W: Write>(CodecWriter<W>);
 
@@ -55,7 +55,7 @@ impl<W: Write> StreamEncoder<W> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] for an unknown compression, or when the codec or a thread cannot be started.
+    /// [`OpenStreamError`] for an unknown compression, or when the codec or a thread cannot be started.
     pub fn new(
         compression: &Compression,
         sink: W,

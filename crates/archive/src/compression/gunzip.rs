@@ -136,7 +136,7 @@ enum RemainingInput<R: Read> {
 
 /// Reads members that carry their length, inflating several in parallel.
 ///
-/// Memory: two members per thread, compressed and inflated, of at most [`member::LIMIT`] bytes each.
+/// Memory: two members per thread, compressed and inflated, of at most [`member::MAX_MEMBER_LEN`] bytes each.
 struct MemberReader<R: Read> {
     workers: WorkerPool<InflateJob, InflateJob>,
     remaining: RemainingInput<R>,

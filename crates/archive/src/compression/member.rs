@@ -33,7 +33,7 @@ const HEADER_PREFIX: [u8; 16] = [
 pub(super) struct InvalidMember;
 
 /// Returns the size of the member in bytes; `None` when the header has no size subfield or the member exceeds
-/// [`LIMIT`].
+/// [`MAX_MEMBER_LEN`].
 pub fn parse_member_size(header: &[u8; HEADER_LEN]) -> Option<usize> {
     let (prefix, size) = header.split_first_chunk::<16>()?;
     let size = u32::from_le_bytes(*size.first_chunk::<4>()?);
@@ -42,7 +42,7 @@ pub fn parse_member_size(header: &[u8; HEADER_LEN]) -> Option<usize> {
     (*prefix == HEADER_PREFIX && fits).then_some(size)
 }
 
-/// Compresses `content` (at most [`LIMIT`] bytes) as one member into `member`, replacing its content.
+/// Compresses `content` (at most [`MAX_MEMBER_LEN`] bytes) as one member into `member`, replacing its content.
 pub(super) fn deflate_member(compressor: &mut Compressor, content: &[u8], member: &mut Vec<u8>) {
     let bound = compressor.deflate_compress_bound(content.len());
     member.clear();
@@ -64,7 +64,7 @@ pub(super) fn deflate_member(compressor: &mut Compressor, content: &[u8], member
     }
 }
 
-/// A compressor for [`deflate`]; the level is clamped to libdeflate's range 1 to 12.
+/// A compressor for [`deflate_member`]; the level is clamped to libdeflate's range 1 to 12.
 pub(super) fn new_compressor(level: i32) -> Compressor {
     Compressor::new(CompressionLvl::new(level.clamp(1, 12)).unwrap_or_default())
 }
@@ -73,7 +73,7 @@ pub(super) fn new_compressor(level: i32) -> Compressor {
 ///
 /// # Errors
 ///
-/// [`InvalidMember`] when length or CRC differ from the trailer, or the length exceeds [`LIMIT`].
+/// [`InvalidMember`] when length or CRC differ from the trailer, or the length exceeds [`MAX_MEMBER_LEN`].
 pub(super) fn inflate_member(
     decompressor: &mut Decompressor,
     member: &[u8],
@@ -98,7 +98,7 @@ pub(super) fn inflate_member(
     if whole { Ok(()) } else { Err(InvalidMember) }
 }
 
-/// Converts a length that [`LIMIT`] keeps far below 4 GiB.
+/// Converts a length that [`MAX_MEMBER_LEN`] keeps far below 4 GiB.
 fn to_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -1,8 +1,8 @@
 //! Codecs of objects, selected by the suffix of the object name.
 //!
-//! [`decoder`] and [`Encoder`] stream with bounded memory. A decoder returns an error when its input is truncated,
+//! [`open_decoder`] and [`StreamEncoder`] stream with bounded memory. A decoder returns an error when its input is truncated,
 //! altered where a checksum covers it, or followed by other data: never a short success.
-//! Gzip written by [`Encoder`] is a sequence of members that several threads can inflate in parallel (see
+//! Gzip written by [`StreamEncoder`] is a sequence of members that several threads can inflate in parallel (see
 //! [`member`]). Any gzip reader reads it.
 
 mod encoder;
@@ -21,7 +21,7 @@ pub use encoder::{CompressionEffort, EncoderOptions, StreamEncoder};
 /// Read buffer size in bytes.
 const READ_AHEAD: usize = 128 << 10;
 
-/// Largest zstd window accepted, as a power of two: 16 MiB, above the windows [`Encoder`] writes.
+/// Largest zstd window accepted, as a power of two: 16 MiB, above the windows [`StreamEncoder`] writes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 24;
 
 /// Compression of an object.
@@ -155,12 +155,12 @@ impl StreamError {
 
 /// Opens a compressed stream for reading.
 ///
-/// `threads` is the number of inflating threads. Only gzip written by [`Encoder`] uses more than one; with one, no
+/// `threads` is the number of inflating threads. Only gzip written by [`StreamEncoder`] uses more than one; with one, no
 /// thread is spawned. Dropping the reader early stops and joins its threads.
 ///
 /// # Errors
 ///
-/// [`OpenError`] for an unknown compression or an unreadable source. Corruption is reported while reading, as a
+/// [`OpenStreamError`] for an unknown compression or an unreadable source. Corruption is reported while reading, as a
 /// [`StreamError`] inside the [`std::io::Error`].
 pub fn open_decoder<R: Read + Send + 'static>(
     compression: &Compression,

@@ -6,7 +6,7 @@
 //!                                                      chunks ────┴► Plan: deletions in order, and the kept
 //! ```
 //!
-//! **Input**: a [`Catalogue`], [`Rules`], the time, a [`Guard`]. **Output**: a [`Plan`].
+//! **Input**: a [`Catalogue`], [`RetentionRules`], the time, a [`DeletionGuard`]. **Output**: a [`RetentionPlan`].
 //!
 //! **Invariants**: the newest chain that is restorable by its names, the chain proven by reading it, and every newer
 //! object are kept: a broken newest snapshot never thins out older ones. Pinned and locked objects are kept.

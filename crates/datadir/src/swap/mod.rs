@@ -8,7 +8,7 @@
 //!
 //! The marker is a file inside the staging directory. Its lock shows that the creator is alive, its content
 //! whether the directory is complete and the name for the previous one. It moves with the directory, so after
-//! a crash [`recover`] can distinguish new and old regardless of their names, and completes or discards.
+//! a crash [`recover_swap`] can distinguish new and old regardless of their names, and completes or discards.
 //!
 //! If the file system cannot exchange two names, two renames are used. A crash between them leaves no target,
 //! but a complete new directory, which the next run moves into place. Recovery never moves the old directory
@@ -62,7 +62,7 @@ enum SwapStep {
     Done,
 }
 
-/// Called with each [`Step`] before it runs.
+/// Called with each [`SwapStep`] before it runs.
 type StepHook<'a> = &'a mut dyn FnMut(SwapStep);
 
 /// A directory being built beside its target. Dropping it removes it and leaves the target unchanged.
@@ -140,7 +140,7 @@ impl StagingDir {
     /// # Errors
     ///
     /// An error before the swap leaves the target unchanged and removes the new directory. After the swap
-    /// [`SwapError::is_in_place`] is true: the new directory is in use, and [`recover`] cleans up.
+    /// [`SwapError::is_in_place`] is true: the new directory is in use, and [`recover_swap`] cleans up.
     pub fn commit(self, now: Timestamp) -> Result<CommittedSwap, SwapError> {
         self.commit_with(now, exchange_names, &mut |_| {})
     }

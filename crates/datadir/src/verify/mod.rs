@@ -10,7 +10,7 @@
 //! everything once, database and WAL concurrently.
 //!
 //! **Invariants**: a verification writes nothing; it holds a shared lock on the database, so that etcd cannot
-//! start meanwhile; damage is not an error but a [`Fault`] with file and position. The traces of a killed
+//! start meanwhile; damage is not an error but a [`DirFault`] with file and position. The traces of a killed
 //! server are not damage: a torn tail, a database that lags behind its WAL, a snapshot received from the leader
 //! and not yet applied.
 //!

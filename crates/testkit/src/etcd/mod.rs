@@ -1,6 +1,6 @@
 //! etcd servers of three versions.
 //!
-//! [`EtcdVersion`] finds the binaries, [`EtcdOptions`] describes the difference from the defaults, [`Etcd`] owns one
+//! [`EtcdRelease`] finds the binaries, [`EtcdOptions`] describes the difference from the defaults, [`EtcdServer`] owns one
 //! process and its directory, [`EtcdCluster`] several members. `ask` contains the queries of tests, `tools` runs the
 //! command line tools of etcd, and `wires` proxies the peer connections that a test cuts.
 

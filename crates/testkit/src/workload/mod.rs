@@ -1,6 +1,6 @@
 //! Fills a live etcd with a random, reproducible history.
 //!
-//! [`Load`] draws one step after another: puts, deletes, range deletes, transactions, leases granted, attached and
+//! [`Workload`] draws one step after another: puts, deletes, range deletes, transactions, leases granted, attached and
 //! revoked, and compactions on request. Keys come from the pool in `keys`. No choice depends on a response of the server,
 //! not even lease IDs, so the same seed on two servers gives the same revisions and the same `HashKV`.
 
@@ -299,7 +299,7 @@ impl Workload {
     }
 }
 
-/// Password of `root` after [`Load::enable_auth`].
+/// Password of `root` after [`Workload::enable_auth`].
 pub const ROOT_PASSWORD: &str = "root-secret";
 
 async fn set_up_auth(client: &mut Client) -> Result<(), etcd_client::Error> {

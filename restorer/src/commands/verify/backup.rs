@@ -83,7 +83,7 @@ enum ContentsReport {
 /// Verifies a backup.
 ///
 /// # Errors
-/// A [`Failure`] whose verdict says whether the backup is damaged, incomplete, or cannot be read.
+/// A [`CommandFailure`] whose verdict says whether the backup is damaged, incomplete, or cannot be read.
 pub(crate) async fn verify(
     request: VerifyRequest,
     context: &CommandContext,

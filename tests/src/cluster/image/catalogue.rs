@@ -89,7 +89,7 @@ async fn build_toolbox() -> Result<Image, CatalogueError> {
     Ok(image.entrypoint(&["/bin/sh"]))
 }
 
-/// The versions of etcd, oldest first; they are the tags of [`ETCD`].
+/// The versions of etcd, oldest first; they are the tags of the etcd image.
 pub async fn read_etcd_versions(programs: &Programs) -> Result<Vec<String>, CatalogueError> {
     let mut versions = Vec::new();
     for directory in programs.etcd_dirs() {
