@@ -2,23 +2,23 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mainstay_bbolt::{Database, Error, check};
-use mainstay_mvcc::{Facts, History, schema};
+use mainstay_bbolt::{BboltError, Database, check};
+use mainstay_mvcc::{DatabaseStatus, HistoryChecker, schema};
 
 fuzz_target!(|input: &[u8]| {
     let file = mainstay_fuzz::damaged(mainstay_fuzz::database(), input);
     let Ok(database) = Database::open(file.as_slice()) else {
         return;
     };
-    let facts = Facts::read(&database);
-    let mut history = facts.as_ref().ok().map(History::new);
+    let facts = DatabaseStatus::read(&database);
+    let mut history = facts.as_ref().ok().map(HistoryChecker::new);
     let mut rows = 0u64;
     let checked = check(&database, |bucket, item| {
         if let (Some(history), true) = (&mut history, bucket == schema::KEY) {
-            let _ = history.row(item.key, item.value);
+            let _ = history.check_row(item.key, item.value);
             rows += 1;
         }
-        Ok::<_, Error>(())
+        Ok::<_, BboltError>(())
     });
     let Ok(Some(root)) = database.bucket(schema::KEY) else {
         return;
@@ -36,7 +36,7 @@ fn walk(
     database: &Database<&[u8]>,
     root: &mainstay_bbolt::BucketRoot,
     walked: &mut u64,
-) -> Result<(), Error> {
+) -> Result<(), BboltError> {
     let mut cursor = database.scan_back(root)?;
     while cursor.next()?.is_some() {
         *walked += 1;

@@ -1,4 +1,4 @@
-//! Real files to start from, and damage to do to them.
+//! Real files as seeds, and patches that damage them.
 //!
 //! Random bytes hardly ever get past a checksum. An input is therefore read in one of two ways: as a
 //! file, or as a list of patches to a real one.
@@ -21,7 +21,7 @@ fn gunzip(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     flate2::read::MultiGzDecoder::new(bytes)
         .read_to_end(&mut plain)
-        .expect("a sound fixture");
+        .expect("a valid fixture");
     plain
 }
 
@@ -61,8 +61,8 @@ pub fn snap() -> &'static [u8] {
 fn from_data_dir(extension: &str, limit: u64) -> Vec<u8> {
     let tar = gunzip(DATA_DIR);
     let mut archive = tar::Archive::new(tar.as_slice());
-    for entry in archive.entries().expect("a sound fixture") {
-        let entry = entry.expect("a sound fixture");
+    for entry in archive.entries().expect("a valid fixture") {
+        let entry = entry.expect("a valid fixture");
         let is_wanted = entry
             .path()
             .is_ok_and(|path| path.extension().is_some_and(|found| found == extension));
@@ -71,7 +71,7 @@ fn from_data_dir(extension: &str, limit: u64) -> Vec<u8> {
             entry
                 .take(limit)
                 .read_to_end(&mut bytes)
-                .expect("a sound fixture");
+                .expect("a valid fixture");
             return bytes;
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flags, certificate files ─► Etcd ─┬─ sight: status of this sidecar's member
-//!                                   ├─ confirm: linearizable read, needs a quorum
+//!                                   ├─ quorum revision: linearizable read, needs a quorum
 //!                                   └─ own, to, cluster: clients for everything else
 //! ```
 //!

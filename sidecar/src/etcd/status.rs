@@ -15,7 +15,7 @@ const ANY_KEY: &str = "mainstay";
 
 impl EtcdClient {
     /// Status of this sidecar's member. The member answers without a quorum, so a partitioned one may still report itself
-    /// as leader: see `EtcdClient::confirm`.
+    /// as leader: see [`EtcdClient::read_quorum_revision`].
     pub(crate) async fn fetch_status(&self, limit: Duration) -> Result<MemberStatus, EtcdError> {
         let request = async {
             let mut client = self.own_client().await?;
