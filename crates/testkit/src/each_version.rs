@@ -5,12 +5,12 @@
 ///
 /// ```
 /// mainstay_testkit::each_version! {
-///     async fn a_fresh_server_has_no_keys(version) {
-///         let etcd = Etcd::start(version, EtcdOptions::new()).await;
+///     async fn new_server_has_no_keys(version) {
+///         let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
 ///         assert_eq!(etcd.all_keys().await, []);
 ///     }
 /// }
-/// # use mainstay_testkit::{Etcd, EtcdOptions};
+/// # use mainstay_testkit::{EtcdOptions, EtcdServer};
 /// # fn main() {}
 /// ```
 #[macro_export]
@@ -46,12 +46,12 @@ macro_rules! each_version {
 ///
 /// ```
 /// mainstay_testkit::newest_version! {
-///     async fn a_fresh_server_has_no_keys(version) {
-///         let etcd = Etcd::start(version, EtcdOptions::new()).await;
+///     async fn new_server_has_no_keys(version) {
+///         let etcd = EtcdServer::start(version, EtcdOptions::new()).await;
 ///         assert_eq!(etcd.all_keys().await, []);
 ///     }
 /// }
-/// # use mainstay_testkit::{Etcd, EtcdOptions};
+/// # use mainstay_testkit::{EtcdOptions, EtcdServer};
 /// # fn main() {}
 /// ```
 #[macro_export]
