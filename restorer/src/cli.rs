@@ -11,9 +11,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use jiff::Timestamp;
 use mainstay_store::Environment;
+use mainstay_verdict::Verdict;
 
 use crate::args::{OutputFormat, RestorerArgs};
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::outcome::CommandOutcome;
 use crate::termination_message;
 
@@ -45,7 +46,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if is_help {
                 ExitCode::SUCCESS
             } else {
-                ExitVerdict::Usage.exit_code()
+                Verdict::Usage.exit_code()
             };
         }
     };
@@ -66,7 +67,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         .build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(command.run(&context)),
-        Err(error) => Err(CommandFailure::new(ExitVerdict::Failed, &error)),
+        Err(error) => Err(CommandFailure::new(Verdict::Failed, &error)),
     };
     if let Some(path) = termination_message_path {
         write_termination_message(&path, &result);
@@ -106,6 +107,6 @@ fn print_result(output: OutputFormat, result: &Result<CommandOutcome, CommandFai
         Ok(()) => verdict.exit_code(),
         // The reader closed the pipe (`… | head`): the verb itself succeeded or failed as before.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => verdict.exit_code(),
-        Err(_) => ExitVerdict::Failed.exit_code(),
+        Err(_) => Verdict::Failed.exit_code(),
     }
 }

@@ -13,11 +13,12 @@ use jiff::Timestamp;
 use mainstay_datadir::{
     BootstrapInfo, DirVerdict, StagingDir, VolumeFence, WarningKind, write_raft_files,
 };
+use mainstay_verdict::Verdict;
 use serde::Serialize;
 use tracing::{info, warn};
 
 use crate::directory::{RestoredMember, check_fence, database_path};
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::health::{self, ValidationMode};
 use crate::members::NewCluster;
 use crate::outcome::CommandOutcome;
@@ -100,14 +101,14 @@ pub(crate) async fn restore_from_data_dir(
     });
     let reseated = work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))??;
     let text = format!(
         "restored revision {} from data directory {}; the new cluster starts at revision {}\n",
         reseated.revision,
         reseated.from_data_dir.display(),
         reseated.start_revision
     );
-    Ok(CommandOutcome::new(ExitVerdict::Restored, text, &reseated))
+    Ok(CommandOutcome::new(Verdict::Restored, text, &reseated))
 }
 
 fn build_member_dirs(
@@ -201,7 +202,7 @@ fn copy_database(from: &Path, to: &Path) -> Result<u64, CommandFailure> {
 
 fn disk_failure(action: &str, path: &Path, error: &io::Error) -> CommandFailure {
     CommandFailure::from_reason(
-        ExitVerdict::Disk,
+        Verdict::Disk,
         format!("{action} {}: {error}", path.display()),
     )
 }

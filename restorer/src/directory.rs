@@ -15,10 +15,11 @@ use mainstay_archive::chain::SnapshotChain;
 use mainstay_datadir::{BootstrapInfo, StagingDir, SwapError, VolumeFence, write_raft_files};
 use mainstay_ids::{HashKv, MemberId, Revision};
 use mainstay_telemetry::{ProgressReporter, ProgressSample, RESTORE_JOB, format_bytes};
+use mainstay_verdict::Verdict;
 use serde::Serialize;
 
 use crate::backup::{Backup, StoreObjectSource};
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::fallback::{ChainSelection, rebuild_with_fallback};
 use crate::members::{MemberDir, NewCluster};
 use crate::rebuild::compare::{HashComparison, compare_hash_kv};
@@ -160,7 +161,7 @@ pub async fn restore(backup: &Backup, plan: RestorePlan) -> Result<RestoreReport
     let work = tokio::task::spawn_blocking(move || run_restore(&plan, &inputs));
     let result = work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?;
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))?;
     drop(progress);
     result
 }
@@ -208,7 +209,7 @@ fn run_restore(
     }
     let Some(((first_seat, first_stage), others)) = stages.split_first() else {
         return Err(CommandFailure::from_reason(
-            ExitVerdict::Usage,
+            Verdict::Usage,
             "no member to restore",
         ));
     };
@@ -366,7 +367,7 @@ fn copy_database(from: &Path, to: &Path) -> Result<(), CommandFailure> {
 
 fn disk_failure(action: &str, path: &Path, error: &io::Error) -> CommandFailure {
     CommandFailure::from_reason(
-        ExitVerdict::Disk,
+        Verdict::Disk,
         format!("{action} {}: {error}", path.display()),
     )
 }

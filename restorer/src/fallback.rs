@@ -9,8 +9,9 @@ use std::fs::File;
 use mainstay_archive::catalogue::Catalogue;
 use mainstay_archive::chain::{ChainRequest, ChooseError, SnapshotChain, choose};
 use mainstay_telemetry::ErrorChain;
+use mainstay_verdict::Verdict;
 
-use crate::failure::{Classify, ExitVerdict};
+use crate::failure::Classify;
 use crate::rebuild::{RebuildError, RebuildSummary};
 
 /// Limit of fallbacks: each one reads a chain again from its full snapshot.
@@ -49,7 +50,7 @@ impl ChainSelection {
         // Another chain does not help if the store or the disk failed.
         let is_about_the_object = matches!(
             error.verdict(),
-            ExitVerdict::DamagedBackup | ExitVerdict::Incomplete
+            Verdict::DamagedBackup | Verdict::Incomplete
         );
         let failed_object = error.failed_object().filter(|_| is_about_the_object)?;
         // With --from the user chose the full snapshot: do not replace it silently.

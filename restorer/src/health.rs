@@ -9,8 +9,9 @@ use mainstay_datadir::{
     check_volume_guard, verify,
 };
 use mainstay_telemetry::format_bytes;
+use mainstay_verdict::Verdict;
 
-use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::failure::{Classify, CommandFailure};
 use crate::outcome::CommandOutcome;
 
 /// Depth of the verification of a data directory.
@@ -32,19 +33,19 @@ impl From<ValidationMode> for Depth {
 }
 
 impl Classify for VerifyError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
             Self::Lock(error) => error.verdict(),
-            _ => ExitVerdict::Disk,
+            _ => Verdict::Disk,
         }
     }
 }
 
 impl Classify for GuardError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::OtherNamespace { .. } => ExitVerdict::WrongVolume,
-            _ => ExitVerdict::Disk,
+            Self::OtherNamespace { .. } => Verdict::WrongVolume,
+            _ => Verdict::Disk,
         }
     }
 }
@@ -57,7 +58,7 @@ pub(crate) async fn verify_data_dir(
     let work = tokio::task::spawn_blocking(move || verify(&data_dir, mode.into()));
     Ok(work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??)
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))??)
 }
 
 /// Refuses a volume that belongs to another namespace; without a namespace nothing is checked.
@@ -76,20 +77,18 @@ pub(crate) fn refuse_foreign_volume(
                 "the volume of {} belongs to namespace {found:?}, expected {namespace:?}",
                 data_dir.display()
             );
-            Err(
-                CommandFailure::from_reason(ExitVerdict::WrongVolume, reason)
-                    .with_next_step("mount the volume of this namespace; nothing was changed"),
-            )
+            Err(CommandFailure::from_reason(Verdict::WrongVolume, reason)
+                .with_next_step("mount the volume of this namespace; nothing was changed"))
         }
     }
 }
 
-pub(crate) fn to_verdict(report: &DirReport) -> ExitVerdict {
+pub(crate) fn to_verdict(report: &DirReport) -> Verdict {
     match report.verdict {
-        DirVerdict::Valid => ExitVerdict::Valid,
-        DirVerdict::Missing => ExitVerdict::Missing,
-        DirVerdict::Corrupt => ExitVerdict::Corrupt,
-        DirVerdict::InUse => ExitVerdict::InUse,
+        DirVerdict::Valid => Verdict::Valid,
+        DirVerdict::Missing => Verdict::Missing,
+        DirVerdict::Corrupt => Verdict::Corrupt,
+        DirVerdict::InUse => Verdict::InUse,
     }
 }
 
@@ -106,7 +105,7 @@ pub(crate) fn to_outcome(
         "warnings": report.warnings,
         "facts": report.facts,
     });
-    if verdict == ExitVerdict::Valid {
+    if verdict == Verdict::Valid {
         return Ok(CommandOutcome::new(
             verdict,
             describe_report(data_dir, report),
@@ -116,7 +115,7 @@ pub(crate) fn to_outcome(
     let failure = CommandFailure::from_reason(verdict, describe_faults(data_dir, report))
         .with_details(details);
     Err(match verdict {
-        ExitVerdict::Corrupt | ExitVerdict::Missing => failure.with_next_step(
+        Verdict::Corrupt | Verdict::Missing => failure.with_next_step(
             "restore the data directory from a backup with `mainstay-restorer restore`",
         ),
         _ => failure.with_next_step(

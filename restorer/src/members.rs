@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use mainstay_datadir::{ClusterMembership, InitialCluster, Member, PeerUrl, parse_peer_urls};
+use mainstay_verdict::Verdict;
 
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 
 /// Data directory and members of the restored cluster.
 #[derive(Clone, Debug, Args)]
@@ -69,7 +70,7 @@ pub struct NewCluster {
 impl RestoreMemberArgs {
     /// Derives ids and directories from the flags.
     pub fn build_new_cluster(&self, now: Timestamp) -> Result<NewCluster, CommandFailure> {
-        let usage = |reason: String| CommandFailure::from_reason(ExitVerdict::Usage, reason);
+        let usage = |reason: String| CommandFailure::from_reason(Verdict::Usage, reason);
         let urls = parse_peer_urls(&self.initial_advertise_peer_urls)
             .map_err(|error| usage(format!("--initial-advertise-peer-urls: {error}")))?;
         let listed = match &self.initial_cluster {

@@ -1,25 +1,20 @@
 //! The result of a successful verb, as text and as JSON.
 
+use mainstay_verdict::Verdict;
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::failure::ExitVerdict;
 
 /// The result of a successful verb.
 #[derive(Clone, Debug)]
 pub struct CommandOutcome {
-    verdict: ExitVerdict,
+    verdict: Verdict,
     text: String,
     details: Value,
 }
 
 impl CommandOutcome {
     /// Creates a result. The fields of `details` appear beside `verdict` in the JSON output.
-    pub(crate) fn new(
-        verdict: ExitVerdict,
-        text: impl Into<String>,
-        details: &impl Serialize,
-    ) -> Self {
+    pub(crate) fn new(verdict: Verdict, text: impl Into<String>, details: &impl Serialize) -> Self {
         let details = serde_json::to_value(details).unwrap_or(Value::Null);
         Self {
             verdict,
@@ -28,7 +23,7 @@ impl CommandOutcome {
         }
     }
 
-    pub fn verdict(&self) -> ExitVerdict {
+    pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
@@ -97,7 +92,7 @@ mod tests {
     #[test]
     fn outcome_json_has_the_verdict_and_the_details() {
         let details = serde_json::json!({"revision": 7});
-        let outcome = CommandOutcome::new(ExitVerdict::Valid, "fine", &details);
+        let outcome = CommandOutcome::new(Verdict::Valid, "fine", &details);
         assert_eq!(
             outcome.to_json(),
             serde_json::json!({"verdict": "valid", "revision": 7})

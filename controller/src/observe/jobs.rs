@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::Incident;
-use mainstay_verdict::{CommandDetails, TerminationMessage};
+use mainstay_verdict::{CommandDetails, TerminationMessage, Verdict};
 
 use super::termination;
 use crate::act::annotations::{ATTEMPT, INCIDENT};
@@ -46,8 +46,8 @@ pub(crate) enum JobState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobFailure {
     pub(crate) class: FailureClass,
-    /// Verdict of the program; `None` when it was killed before it wrote one.
-    pub(crate) verdict: Option<String>,
+    /// Verdict of the program; `None` when it was killed before it wrote one, or wrote one of another version.
+    pub(crate) verdict: Option<Verdict>,
     /// Epoch recorded on the volume, when it is not below the epoch of the Job.
     pub(crate) superseded_by: Option<Epoch>,
     pub(crate) message: String,
@@ -196,7 +196,7 @@ fn classify_failure(reason: &str, condition_message: &str, pod: Option<&Pod>) ->
         Some(message) => message
             .reason
             .clone()
-            .unwrap_or_else(|| message.verdict.clone()),
+            .unwrap_or_else(|| message.verdict.name().to_owned()),
         None => terminated
             .and_then(termination::describe_termination)
             .unwrap_or_else(|| format!("{reason}: {condition_message}")),
@@ -205,7 +205,7 @@ fn classify_failure(reason: &str, condition_message: &str, pod: Option<&Pod>) ->
     JobFailure {
         class,
         superseded_by: superseding.and_then(Epoch::from_external),
-        verdict: verdict.map(|message| message.verdict),
+        verdict: verdict.and_then(|message| message.verdict.known()),
         message: description,
     }
 }
@@ -313,7 +313,7 @@ mod tests {
             (process.class, process.message.as_str()),
             (FailureClass::Process, "no answer")
         );
-        assert_eq!(process.verdict.as_deref(), Some("store-unavailable"));
+        assert_eq!(process.verdict, Some(Verdict::StoreUnavailable));
         let crash = failed_job(
             "BackoffLimitExceeded",
             Some(pod("line\npanic: full\n", None)),

@@ -20,6 +20,7 @@ use mainstay_crds::store::StoreSpec;
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdCopyBackupsTask};
 use mainstay_manifests::jobs::{CopyJob, render_copy_job};
 use mainstay_manifests::names;
+use mainstay_verdict::Verdict;
 use serde_json::json;
 
 use super::{POLL_INTERVAL, TaskError};
@@ -35,7 +36,7 @@ const MAX_ATTEMPTS: u32 = 5;
 /// First and longest interval between attempts.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
 /// Verdicts of the restorer that a retry does not change.
-const PERMANENT_VERDICTS: [&str; 2] = ["usage", "no-backup"];
+const PERMANENT_VERDICTS: [Verdict; 2] = [Verdict::Usage, Verdict::NoBackup];
 
 /// Observed state of a copy task.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,8 +100,9 @@ pub(crate) fn next_action(observed: &ObservedCopyTask) -> CopyTaskAction {
             message: "All backups copied and verified".to_owned(),
         },
         Some(JobState::Failed { at, failure }) => {
-            let verdict = failure.verdict.as_deref();
-            let is_permanent = verdict.is_some_and(|verdict| PERMANENT_VERDICTS.contains(&verdict));
+            let is_permanent = failure
+                .verdict
+                .is_some_and(|verdict| PERMANENT_VERDICTS.contains(&verdict));
             if is_permanent || observed.attempt >= MAX_ATTEMPTS {
                 return CopyTaskAction::Report {
                     succeeded: false,

@@ -4,13 +4,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::init::InitReport;
+use crate::verdict::ReportedVerdict;
 
 /// A termination message of `mainstay-restorer`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationMessage {
     /// Code of the result; `docs/reference/exit-codes.md` lists them.
-    pub verdict: String,
+    pub verdict: ReportedVerdict,
     /// Reason of a failure; `None` on success.
     #[serde(default)]
     pub reason: Option<String>,
@@ -125,7 +126,7 @@ impl TerminationMessage {
     pub fn init_report(&self) -> Result<InitReport, TerminationMessageError> {
         let Some(report) = &self.init else {
             return Err(TerminationMessageError::NoInitReport {
-                verdict: self.verdict.clone(),
+                verdict: self.verdict.name().to_owned(),
             });
         };
         // The version is checked before the rest is parsed: a newer report may have another shape.
@@ -146,6 +147,7 @@ mod tests {
     use super::*;
     use crate::{
         BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, RestoreCause,
+        Verdict,
     };
 
     fn sample_report() -> InitReport {
@@ -169,7 +171,7 @@ mod tests {
             "init": sample_report(),
         });
         let message = TerminationMessage::parse(&text.to_string()).unwrap();
-        assert_eq!(message.verdict, "restore-required");
+        assert_eq!(message.verdict.known(), Some(Verdict::RestoreRequired));
         assert_eq!(message.init_report().unwrap(), sample_report());
     }
 

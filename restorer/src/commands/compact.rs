@@ -17,6 +17,7 @@ use mainstay_ids::Revision;
 use mainstay_mvcc::compact::{SurvivingRows, compact_into};
 use mainstay_store::{StoreArgs, UploadOptions, UploadWriter};
 use mainstay_telemetry::{ProgressReporter, format_bytes};
+use mainstay_verdict::Verdict;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -24,8 +25,8 @@ use crate::available_threads;
 use crate::backup::{Backup, StoreObjectSource};
 use crate::cli::CommandContext;
 use crate::directory::{chain_bytes, sample_progress};
+use crate::failure::CommandFailure;
 use crate::failure::classification::{classify_database_error, classify_io_error};
-use crate::failure::{CommandFailure, ExitVerdict};
 use crate::outcome::CommandOutcome;
 use crate::rebuild::{
     DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, StopPoint, rebuild,
@@ -137,7 +138,7 @@ pub(crate) async fn run(
     if chain.deltas.is_empty() && !force {
         let text = format!("nothing to compact: {} has no deltas", chain.base.name);
         let details = serde_json::json!({"base": chain.base.name.to_string()});
-        return Ok(CommandOutcome::new(ExitVerdict::Unchanged, text, &details));
+        return Ok(CommandOutcome::new(Verdict::Unchanged, text, &details));
     }
     // etcd-backup-restore compacts in --data-dir, so existing command lines have a volume there.
     let scratch = create_scratch_dir(scratch_dir.or(upstream.data_dir).as_deref())?;
@@ -161,10 +162,10 @@ pub(crate) async fn run(
     let work = tokio::task::spawn_blocking(move || job.run(scratch.path()));
     let compaction = work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))??;
     drop(progress);
     Ok(CommandOutcome::new(
-        ExitVerdict::Compacted,
+        Verdict::Compacted,
         describe_compaction(&compaction),
         &compaction,
     ))
@@ -183,7 +184,7 @@ fn create_scratch_dir(parent: Option<&Path>) -> Result<tempfile::TempDir, Comman
     };
     make().map_err(|error: io::Error| {
         CommandFailure::from_reason(
-            ExitVerdict::Disk,
+            Verdict::Disk,
             format!("failed to create a scratch directory: {error}"),
         )
         .with_next_step(
@@ -221,7 +222,7 @@ impl CompactionRun {
         let (whole, revision) = self.rebuild_full_history(scratch)?;
         let database = Database::open(&whole).map_err(|error| database_failure(&error))?;
         let survivors = SurvivingRows::find(&database, revision)
-            .map_err(|error| CommandFailure::new(ExitVerdict::DamagedBackup, &error))?;
+            .map_err(|error| CommandFailure::new(Verdict::DamagedBackup, &error))?;
         let compacted = tempfile::tempfile_in(scratch).map_err(|error| disk_failure(&error))?;
         compact_into(
             &database,
@@ -354,5 +355,5 @@ fn database_failure(error: &mainstay_bbolt::BboltError) -> CommandFailure {
 }
 
 fn disk_failure(error: &(dyn std::error::Error + 'static)) -> CommandFailure {
-    CommandFailure::new(ExitVerdict::Disk, error)
+    CommandFailure::new(Verdict::Disk, error)
 }

@@ -2,8 +2,8 @@
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use mainstay_verdict::Verdict;
 
-use crate::failure::ExitVerdict;
 use crate::outcome::CommandOutcome;
 
 /// Flags of `completions`.
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &CompletionsArgs) -> CommandOutcome {
     clap_complete::generate(args.shell, &mut command, "mainstay-restorer", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     CommandOutcome::new(
-        ExitVerdict::Shown,
+        Verdict::Shown,
         script.clone(),
         &serde_json::json!({ "script": script }),
     )

@@ -14,12 +14,13 @@ use mainstay_archive::catalogue::Catalogue;
 use mainstay_archive::chain::{ChainRequest, ChainTarget};
 use mainstay_datadir::{DirReport, DirVerdict, write_volume_guard};
 use mainstay_store::StoreArgs;
+use mainstay_verdict::Verdict;
 
 use super::restore::RestoreOptionsArgs;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::directory::{self, RestorePlan};
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::fallback::ChainSelection;
 use crate::health::{self, ValidationMode};
 use crate::members::{NewCluster, RestoreMemberArgs};
@@ -120,7 +121,7 @@ pub(crate) async fn run(
     let data_dir = members.data_dir.clone();
     if members.all_members {
         return Err(CommandFailure::from_reason(
-            ExitVerdict::Usage,
+            Verdict::Usage,
             "initialize does not support --all-members",
         )
         .with_next_step("use `restore --all-members` to restore the directories of all members"));
@@ -143,7 +144,7 @@ pub(crate) async fn run(
         DataDirAction::Bootstrap => {
             let text = "neither data nor a backup exists: etcd bootstraps a new cluster";
             CommandOutcome::new(
-                ExitVerdict::Unchanged,
+                Verdict::Unchanged,
                 text,
                 &serde_json::json!({"dataDir": data_dir}),
             )
@@ -168,7 +169,7 @@ fn refuse_multi_member_restore(members: usize) -> Result<(), CommandFailure> {
         return Ok(());
     }
     let reason = "data directory of one member of a multi-member cluster is missing or corrupt";
-    Err(CommandFailure::from_reason(ExitVerdict::Corrupt, reason).with_next_step(
+    Err(CommandFailure::from_reason(Verdict::Corrupt, reason).with_next_step(
         "with quorum, remove the member and add it again as a learner; without quorum, restore all \
          members with `restore --all-members`",
     ))
@@ -191,7 +192,7 @@ async fn restore(
     };
     let restored = directory::restore(backup, plan).await?;
     Ok(CommandOutcome::new(
-        ExitVerdict::Restored,
+        Verdict::Restored,
         restored.to_string(),
         &restored,
     ))

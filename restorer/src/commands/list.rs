@@ -7,11 +7,12 @@ use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::chain::{ChainInfo, list_chains, restorable_revisions};
 use mainstay_store::{SnapStore, StoreArgs};
 use mainstay_telemetry::format_bytes;
+use mainstay_verdict::Verdict;
 use serde::Serialize;
 
 use crate::backup::Backup;
 use crate::cli::CommandContext;
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::outcome::{CommandOutcome, format_table};
 
 /// Flags of `list`.
@@ -129,12 +130,12 @@ pub(crate) async fn run(
             let _ = write!(reason, "; {} other objects found", listing.foreign.len());
         }
         let details = serde_json::to_value(&listing).unwrap_or_default();
-        return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason)
+        return Err(CommandFailure::from_reason(Verdict::NoBackup, reason)
             .with_next_step("check --store-container and --store-prefix")
             .with_details(details));
     }
     Ok(CommandOutcome::new(
-        ExitVerdict::Shown,
+        Verdict::Shown,
         listing.to_text(long),
         &listing,
     ))

@@ -6,8 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use mainstay_verdict::Verdict;
 
-use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::failure::{Classify, CommandFailure};
 use crate::outcome::CommandOutcome;
 
 /// Limit of nested directories: a backup has two or three levels, so more is a wrong path.
@@ -55,8 +56,8 @@ pub(crate) enum ChownError {
 }
 
 impl Classify for ChownError {
-    fn verdict(&self) -> ExitVerdict {
-        ExitVerdict::Disk
+    fn verdict(&self) -> Verdict {
+        Verdict::Disk
     }
 }
 
@@ -77,15 +78,15 @@ pub(crate) async fn run(args: OwnArgs) -> Result<CommandOutcome, CommandFailure>
     let work = tokio::task::spawn_blocking(move || chown_recursive(&directory, owner, MAX_DEPTH));
     let changed = work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))??;
     let text = format!(
         "changed the owner of {changed} entries below {shown} to {}:{}",
         owner.uid, owner.gid
     );
     let details = serde_json::json!({ "changed": changed });
     let verdict = match changed {
-        0 => ExitVerdict::Unchanged,
-        _ => ExitVerdict::Ready,
+        0 => Verdict::Unchanged,
+        _ => Verdict::Ready,
     };
     Ok(CommandOutcome::new(verdict, text, &details))
 }

@@ -9,6 +9,7 @@ use mainstay_datadir::VolumeFence;
 use mainstay_ids::{HashKv, Revision};
 use mainstay_store::StoreArgs;
 use mainstay_telemetry::format_bytes;
+use mainstay_verdict::Verdict;
 
 use super::init::to_store_config;
 use super::initialize::newest_revision;
@@ -17,7 +18,7 @@ use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::data_dir_restore::{DataDirCandidate, restore_from_data_dir};
 use crate::directory::{self, RestorePlan};
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::fallback::ChainSelection;
 use crate::health::refuse_foreign_volume;
 use crate::members::RestoreMemberArgs;
@@ -192,7 +193,7 @@ pub(crate) async fn run(
     }
     let Some(backup) = backup else {
         let reason = "neither a usable data directory nor a backup exists";
-        return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason));
+        return Err(CommandFailure::from_reason(Verdict::NoBackup, reason));
     };
     let selection = ChainSelection::find(&backup.catalogue, target.chain_request())?;
     if dry_run {
@@ -209,7 +210,7 @@ pub(crate) async fn run(
     };
     let restored = directory::restore(&backup, plan).await?;
     let text = restored.to_string();
-    Ok(CommandOutcome::new(ExitVerdict::Restored, text, &restored))
+    Ok(CommandOutcome::new(Verdict::Restored, text, &restored))
 }
 
 /// Records the token of this writer on the volume, if there is one.
@@ -230,7 +231,7 @@ fn describe_data_dir_plan(candidate: &DataDirCandidate) -> CommandOutcome {
         data_dir.display()
     );
     let details = serde_json::json!({ "reaches": revision, "fromDataDir": data_dir });
-    CommandOutcome::new(ExitVerdict::Restorable, text, &details)
+    CommandOutcome::new(Verdict::Restorable, text, &details)
 }
 
 fn describe_chain_plan(chain: &SnapshotChain) -> CommandOutcome {
@@ -254,5 +255,5 @@ fn describe_chain_plan(chain: &SnapshotChain) -> CommandOutcome {
     let details = serde_json::json!({
         "reaches": chain.last_revision.0, "objects": objects, "bytes": bytes,
     });
-    CommandOutcome::new(ExitVerdict::Restorable, text, &details)
+    CommandOutcome::new(Verdict::Restorable, text, &details)
 }

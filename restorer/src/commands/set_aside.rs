@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use mainstay_datadir::VolumeFence;
+use mainstay_verdict::Verdict;
 
 use crate::cli::CommandContext;
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::health::refuse_foreign_volume;
 use crate::outcome::CommandOutcome;
 
@@ -58,15 +59,15 @@ pub(crate) async fn run(
     });
     let kept = work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))??;
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))??;
     let details = serde_json::json!({ "kept": kept });
     Ok(match kept {
         Some(kept) => {
             let text = format!("renamed {shown} to {}", kept.display());
-            CommandOutcome::new(ExitVerdict::Ready, text, &details)
+            CommandOutcome::new(Verdict::Ready, text, &details)
         }
         None => CommandOutcome::new(
-            ExitVerdict::Unchanged,
+            Verdict::Unchanged,
             format!("data directory {shown} is missing or empty"),
             &details,
         ),
@@ -101,7 +102,7 @@ mod tests {
             fence: Some("5/a1b2/1".to_owned()),
         };
         let first = run(args(), &context()).await.unwrap();
-        assert_eq!(first.verdict(), ExitVerdict::Ready);
+        assert_eq!(first.verdict(), Verdict::Ready);
         assert!(
             folder
                 .path()
@@ -109,7 +110,7 @@ mod tests {
                 .is_dir()
         );
         let second = run(args(), &context()).await.unwrap();
-        assert_eq!(second.verdict(), ExitVerdict::Unchanged);
+        assert_eq!(second.verdict(), Verdict::Unchanged);
     }
 
     #[tokio::test]
@@ -124,7 +125,7 @@ mod tests {
             fence: Some("5/a1b2/1".to_owned()),
         };
         let failure = run(args, &context()).await.unwrap_err();
-        assert_eq!(failure.verdict(), ExitVerdict::WrongVolume);
+        assert_eq!(failure.verdict(), Verdict::WrongVolume);
         assert!(data_dir.join("member").is_dir());
     }
 }

@@ -7,14 +7,15 @@ use mainstay_bbolt::BboltError;
 use mainstay_datadir::{BootstrapError, LockError, MembershipError, SwapError, VolumeFenceError};
 use mainstay_mvcc::hash::HashError;
 use mainstay_store::{ErrorClass, StoreArgsError, StoreError, StoreOpenError};
+use mainstay_verdict::Verdict;
 use serde_json::{Value, json};
 
-use super::{Classify, ExitVerdict};
+use super::Classify;
 use crate::rebuild::RebuildError;
 use crate::rebuild::compare::CompareError;
 use crate::rebuild::finish::FinishError;
 
-pub(crate) fn classify_io_error(error: &io::Error) -> ExitVerdict {
+pub(crate) fn classify_io_error(error: &io::Error) -> Verdict {
     // Streams carry errors of the store inside io::Error: unwrap them, so that an outage is not reported as damage.
     if let Some(store) = error
         .get_ref()
@@ -23,31 +24,31 @@ pub(crate) fn classify_io_error(error: &io::Error) -> ExitVerdict {
         return store.verdict();
     }
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ExitVerdict::Disk,
-        io::ErrorKind::PermissionDenied => ExitVerdict::StoreUnavailable,
-        _ => ExitVerdict::DamagedBackup,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Verdict::Disk,
+        io::ErrorKind::PermissionDenied => Verdict::StoreUnavailable,
+        _ => Verdict::DamagedBackup,
     }
 }
 
 /// Tells failures of the disk from invalid content.
-pub(crate) fn classify_database_error(error: &BboltError) -> ExitVerdict {
+pub(crate) fn classify_database_error(error: &BboltError) -> Verdict {
     match error {
         BboltError::Read { .. } | BboltError::Write { .. } | BboltError::Sync { .. } => {
-            ExitVerdict::Disk
+            Verdict::Disk
         }
-        _ => ExitVerdict::DamagedBackup,
+        _ => Verdict::DamagedBackup,
     }
 }
 
 impl Classify for RebuildError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
             Self::Open { source, .. } | Self::ReadBase { source, .. } => classify_io_error(source),
             Self::Delta { source, .. } => match std::error::Error::source(source)
                 .and_then(|inner| inner.downcast_ref::<io::Error>())
             {
                 Some(error) => classify_io_error(error),
-                None => ExitVerdict::DamagedBackup,
+                None => Verdict::DamagedBackup,
             },
             Self::Compression { .. }
             | Self::BaseLength { .. }
@@ -56,26 +57,26 @@ impl Classify for RebuildError {
             | Self::BaseStructure { .. }
             | Self::BaseFacts { .. }
             | Self::BaseRow { .. }
-            | Self::RevisionBeforeName { .. } => ExitVerdict::DamagedBackup,
-            Self::Write { .. } | Self::Scratch { .. } => ExitVerdict::Disk,
+            | Self::RevisionBeforeName { .. } => Verdict::DamagedBackup,
+            Self::Write { .. } | Self::Scratch { .. } => Verdict::Disk,
             Self::Database { source } => classify_database_error(source),
             // The objects are intact, but they do not contain the requested state.
             Self::MissingTime { .. }
             | Self::Gap { .. }
             | Self::ChainTooShort { .. }
-            | Self::Compacted { .. } => ExitVerdict::Incomplete,
-            Self::Cancelled | Self::Thread { .. } => ExitVerdict::Failed,
+            | Self::Compacted { .. } => Verdict::Incomplete,
+            Self::Cancelled | Self::Thread { .. } => Verdict::Failed,
         }
     }
 
     fn next_step(&self) -> Option<String> {
         match self.verdict() {
-            ExitVerdict::DamagedBackup => Some(
+            Verdict::DamagedBackup => Some(
                 "run `mainstay-restorer list` to see the chains; restore from another full snapshot with \
                  `--from <Full-…>`, or stop before the damage with `--to-revision`"
                     .into(),
             ),
-            ExitVerdict::Disk => Some(
+            Verdict::Disk => Some(
                 "free space on the volume and run the same command again; nothing was changed"
                     .into(),
             ),
@@ -85,17 +86,17 @@ impl Classify for RebuildError {
 }
 
 impl Classify for StoreError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self.class() {
-            ErrorClass::Corrupt => ExitVerdict::DamagedBackup,
-            _ => ExitVerdict::StoreUnavailable,
+            ErrorClass::Corrupt => Verdict::DamagedBackup,
+            _ => Verdict::StoreUnavailable,
         }
     }
 }
 
 impl Classify for StoreOpenError {
-    fn verdict(&self) -> ExitVerdict {
-        ExitVerdict::StoreUnavailable
+    fn verdict(&self) -> Verdict {
+        Verdict::StoreUnavailable
     }
 
     fn next_step(&self) -> Option<String> {
@@ -104,47 +105,47 @@ impl Classify for StoreOpenError {
 }
 
 impl Classify for StoreArgsError {
-    fn verdict(&self) -> ExitVerdict {
-        ExitVerdict::Usage
+    fn verdict(&self) -> Verdict {
+        Verdict::Usage
     }
 }
 
 impl Classify for ChooseError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::NoSnapshots => ExitVerdict::NoBackup,
-            _ => ExitVerdict::Incomplete,
+            Self::NoSnapshots => Verdict::NoBackup,
+            _ => Verdict::Incomplete,
         }
     }
 }
 
 impl Classify for MembershipError {
-    fn verdict(&self) -> ExitVerdict {
-        ExitVerdict::Usage
+    fn verdict(&self) -> Verdict {
+        Verdict::Usage
     }
 }
 
 impl Classify for SwapError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::DatabaseInUse { .. } | Self::Busy { .. } => ExitVerdict::InUse,
+            Self::DatabaseInUse { .. } | Self::Busy { .. } => Verdict::InUse,
             // A rename cannot replace such a path, so the command line is wrong.
             Self::InvalidTarget { .. } | Self::NotADirectory { .. } | Self::MountPoint { .. } => {
-                ExitVerdict::Usage
+                Verdict::Usage
             }
             // The new directory is already in place: `disk` would promise that nothing was changed.
-            Self::Ambiguous { .. } | Self::AfterSwap { .. } => ExitVerdict::Failed,
+            Self::Ambiguous { .. } | Self::AfterSwap { .. } => Verdict::Failed,
             Self::Lock(error) => error.verdict(),
-            _ => ExitVerdict::Disk,
+            _ => Verdict::Disk,
         }
     }
 }
 
 impl Classify for VolumeFenceError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::Superseded { .. } => ExitVerdict::InUse,
-            _ => ExitVerdict::Disk,
+            Self::Superseded { .. } => Verdict::InUse,
+            _ => Verdict::Disk,
         }
     }
 
@@ -160,38 +161,38 @@ impl Classify for VolumeFenceError {
 }
 
 impl Classify for LockError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::Held { .. } => ExitVerdict::InUse,
-            _ => ExitVerdict::Disk,
+            Self::Held { .. } => Verdict::InUse,
+            _ => Verdict::Disk,
         }
     }
 }
 
 impl Classify for BootstrapError {
-    fn verdict(&self) -> ExitVerdict {
-        ExitVerdict::Disk
+    fn verdict(&self) -> Verdict {
+        Verdict::Disk
     }
 }
 
 impl Classify for CompareError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
             Self::Open { source } => classify_database_error(source),
             // The backup ends before the revision of the hash.
             Self::Hash {
                 source: HashError::FutureRevision { .. },
-            } => ExitVerdict::Incomplete,
-            Self::Hash { .. } | Self::Differs { .. } => ExitVerdict::DamagedBackup,
+            } => Verdict::Incomplete,
+            Self::Hash { .. } | Self::Differs { .. } => Verdict::DamagedBackup,
         }
     }
 }
 
 impl Classify for FinishError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::RevisionOverflow { .. } => ExitVerdict::Usage,
-            Self::Facts { .. } => ExitVerdict::DamagedBackup,
+            Self::RevisionOverflow { .. } => Verdict::Usage,
+            Self::Facts { .. } => Verdict::DamagedBackup,
             Self::Database { source } => classify_database_error(source),
         }
     }

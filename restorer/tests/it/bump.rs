@@ -1,6 +1,6 @@
 //! The start revision after a restore.
 
-use mainstay_restorer::failure::ExitVerdict;
+use mainstay_verdict::Verdict;
 
 use crate::home::{Home, expect_success};
 
@@ -19,7 +19,7 @@ fn restore_start_revision(home: &Home, revision: i64, by: i64) -> i64 {
         "--bump-revision",
         &by,
     ];
-    let restored = expect_success(home.run_on_bucket("restore", &flags), ExitVerdict::Restored);
+    let restored = expect_success(home.run_on_bucket("restore", &flags), Verdict::Restored);
     assert_eq!(restored["revision"], revision, "{restored}");
     restored["startRevision"].as_i64().unwrap()
 }
@@ -34,7 +34,7 @@ fn bumped_earlier_state_starts_above_every_revision_of_the_backup() {
     // So the directory does not count as older than its backup, and is not restored again.
     let data_dir = home.path("new.etcd");
     let flags = ["-d", data_dir.to_str().unwrap()];
-    expect_success(home.run_on_bucket("initialize", &flags), ExitVerdict::Valid);
+    expect_success(home.run_on_bucket("initialize", &flags), Verdict::Valid);
 }
 
 #[test]

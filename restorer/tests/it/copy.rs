@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
+use mainstay_restorer::failure::CommandFailure;
 use mainstay_restorer::outcome::CommandOutcome;
+use mainstay_verdict::Verdict;
 
 use crate::home::{Home, SNAPSHOT_DIR, expect_failure, expect_success};
 use crate::support::{FIXTURES, FixtureState};
@@ -34,7 +35,7 @@ fn verify_copy(home: &Home) -> serde_json::Value {
         "copied",
         "--all",
     ];
-    expect_success(home.run(&verify), ExitVerdict::Restorable)
+    expect_success(home.run(&verify), Verdict::Restorable)
 }
 
 /// Checks that every copied object has the same bytes as in the source.
@@ -53,7 +54,7 @@ fn assert_copies_identical(home: &Home) {
 fn every_fixture_is_copied_byte_for_byte_and_restorable() {
     for name in FIXTURES {
         let home = Home::from_fixture(name);
-        let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
+        let report = expect_success(run_copy(&home, &[]), Verdict::Copied);
         assert_eq!(
             home.list_names(DESTINATION_DIR),
             home.list_names(SNAPSHOT_DIR),
@@ -69,7 +70,7 @@ fn every_fixture_is_copied_byte_for_byte_and_restorable() {
             FixtureState::load(name).revision.0,
             "{name}"
         );
-        let again = expect_success(run_copy(&home, &[]), ExitVerdict::Unchanged);
+        let again = expect_success(run_copy(&home, &[]), Verdict::Unchanged);
         assert_eq!(again["present"], home.list_names(SNAPSHOT_DIR).len());
     }
 }
@@ -77,7 +78,7 @@ fn every_fixture_is_copied_byte_for_byte_and_restorable() {
 #[test]
 fn second_run_copies_only_missing_objects() {
     let home = Home::from_fixture("overlap-3.5.30");
-    expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
+    expect_success(run_copy(&home, &[]), Verdict::Copied);
     let names = home.list_names(DESTINATION_DIR);
     let inode = |name: &str| {
         home.path(DESTINATION_DIR)
@@ -99,7 +100,7 @@ fn second_run_copies_only_missing_objects() {
         .filter(|n| *n != missing)
         .map(|n| inode(n))
         .collect();
-    let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
+    let report = expect_success(run_copy(&home, &[]), Verdict::Copied);
     assert_eq!(report["copied"], serde_json::json!([missing]));
     let after: Vec<u64> = names
         .iter()
@@ -114,7 +115,7 @@ fn second_run_copies_only_missing_objects() {
 #[test]
 fn bases_become_visible_first_and_deltas_in_chain_order() {
     let home = Home::from_fixture("overlap-3.5.30");
-    let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
+    let report = expect_success(run_copy(&home, &[]), Verdict::Copied);
     let made = |name: &str| {
         let metadata = home.path(DESTINATION_DIR).join(name).metadata().unwrap();
         (metadata.ctime(), metadata.ctime_nsec())
@@ -151,7 +152,7 @@ fn damaged_object_is_named_and_only_the_others_are_copied() {
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 1;
             });
-            let found = expect_failure(run_copy(&home, &[]), ExitVerdict::DamagedBackup);
+            let found = expect_failure(run_copy(&home, &[]), Verdict::DamagedBackup);
             assert!(found.reason().contains(name.as_str()), "{fixture}: {found}");
             let mut others = names.clone();
             others.retain(|other| other != name);
@@ -167,13 +168,13 @@ fn truncated_object_is_not_copied() {
     let home = Home::from_fixture("none-3.4.23");
     let name = home.find_name("Incr-00002007");
     home.modify_object(&name, |bytes| bytes.truncate(bytes.len() - 1));
-    let found = expect_failure(run_copy(&home, &[]), ExitVerdict::DamagedBackup);
+    let found = expect_failure(run_copy(&home, &[]), Verdict::DamagedBackup);
     assert!(found.reason().contains(&name), "{found}");
     assert!(!home.list_names(DESTINATION_DIR).contains(&name));
     // After a repair the next run copies it.
     let intact = Home::from_fixture("none-3.4.23");
     std::fs::copy(intact.object_path(&name), home.object_path(&name)).unwrap();
-    let report = expect_success(run_copy(&home, &[]), ExitVerdict::Copied);
+    let report = expect_success(run_copy(&home, &[]), Verdict::Copied);
     assert_eq!(report["copied"], serde_json::json!([name]));
     verify_copy(&home);
 }
@@ -184,7 +185,7 @@ fn conflicting_object_is_not_overwritten() {
     let name = home.find_name("Incr-00001545");
     std::fs::create_dir_all(home.path(DESTINATION_DIR)).unwrap();
     std::fs::write(home.path(DESTINATION_DIR).join(&name), b"something else").unwrap();
-    let found = expect_failure(run_copy(&home, &[]), ExitVerdict::DamagedBackup);
+    let found = expect_failure(run_copy(&home, &[]), Verdict::DamagedBackup);
     assert!(found.reason().contains(&name), "{found}");
     assert!(found.reason().contains("not overwritten"), "{found}");
     assert_eq!(
@@ -208,11 +209,11 @@ fn copy_removes_the_final_suffix_and_converts_v1_layout_to_v2() {
     }
     let report = expect_success(
         run_copy(&home, &["--wait-for-final-snapshot"]),
-        ExitVerdict::Copied,
+        Verdict::Copied,
     );
     assert_eq!(report["finalSnapshot"], true);
     assert_eq!(home.list_names(DESTINATION_DIR), all);
-    expect_success(run_copy(&home, &[]), ExitVerdict::Unchanged);
+    expect_success(run_copy(&home, &[]), Verdict::Unchanged);
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn wait_for_a_missing_final_snapshot_ends_at_the_timeout() {
         outcome.text()
     );
     assert_eq!(
-        expect_success(Ok(outcome), ExitVerdict::Copied)["finalSnapshot"],
+        expect_success(Ok(outcome), Verdict::Copied)["finalSnapshot"],
         false
     );
     assert_eq!(
@@ -244,12 +245,12 @@ fn wait_for_a_missing_final_snapshot_ends_at_the_timeout() {
 #[test]
 fn dry_run_reports_what_would_be_copied_and_writes_nothing() {
     let home = Home::from_fixture("overlap-3.5.30");
-    let report = expect_success(run_copy(&home, &["--dry-run"]), ExitVerdict::Shown);
+    let report = expect_success(run_copy(&home, &["--dry-run"]), Verdict::Shown);
     let planned = report["wouldCopy"].as_array().unwrap();
     assert_eq!(planned.len(), home.list_names(SNAPSHOT_DIR).len());
     assert!(!home.path("other").exists());
     let newest = ["--dry-run", "--max-backups-to-copy", "1"];
-    let report = expect_success(run_copy(&home, &newest), ExitVerdict::Shown);
+    let report = expect_success(run_copy(&home, &newest), Verdict::Shown);
     let planned = report["wouldCopy"].as_array().unwrap();
     assert!(
         planned[0]
@@ -269,13 +270,10 @@ fn backups_beyond_the_age_limit_are_not_copied() {
     let home = Home::from_fixture("gzip-3.5.30");
     let none = expect_success(
         run_copy(&home, &["--max-backup-age", "0"]),
-        ExitVerdict::Unchanged,
+        Verdict::Unchanged,
     );
     assert_eq!(none["copied"], serde_json::json!([]));
-    expect_success(
-        run_copy(&home, &["--max-backup-age", "1"]),
-        ExitVerdict::Copied,
-    );
+    expect_success(run_copy(&home, &["--max-backup-age", "1"]), Verdict::Copied);
     assert_eq!(
         home.list_names(DESTINATION_DIR),
         home.list_names(SNAPSHOT_DIR)
@@ -287,7 +285,7 @@ fn copy_succeeds_with_one_parallel_operation() {
     let home = Home::from_fixture("lzw-3.5.30");
     expect_success(
         run_copy(&home, &["--max-parallel-copy-operations", "1"]),
-        ExitVerdict::Copied,
+        Verdict::Copied,
     );
     verify_copy(&home);
 }
@@ -295,7 +293,7 @@ fn copy_succeeds_with_one_parallel_operation() {
 #[test]
 fn empty_source_is_no_backup_and_copy_onto_itself_is_a_usage_error() {
     let home = Home::new();
-    let found = expect_failure(run_copy(&home, &[]), ExitVerdict::NoBackup);
+    let found = expect_failure(run_copy(&home, &[]), Verdict::NoBackup);
     assert!(found.reason().contains("Local bucket/etcd-main"), "{found}");
     let same = [
         "copy",
@@ -304,5 +302,5 @@ fn empty_source_is_no_backup_and_copy_onto_itself_is_a_usage_error() {
         "--store-container",
         "bucket",
     ];
-    expect_failure(home.run(&same), ExitVerdict::Usage);
+    expect_failure(home.run(&same), Verdict::Usage);
 }

@@ -9,9 +9,9 @@ use mainstay_restorer::args::RestorerArgs;
 use mainstay_restorer::backup::Backup;
 use mainstay_restorer::commands::RestorerCommand;
 use mainstay_restorer::directory::{self, RestorePlan};
-use mainstay_restorer::failure::ExitVerdict;
 use mainstay_restorer::fallback::ChainSelection;
 use mainstay_store::Environment;
+use mainstay_verdict::Verdict;
 use serde_json::Value;
 
 use crate::home::{Home, NOW, expect_success};
@@ -57,7 +57,7 @@ fn superseded_restore_leaves_the_directory_unchanged() {
         directory::restore(&backup, plan).await
     });
     let failure = result.unwrap_err();
-    assert_eq!(failure.verdict(), ExitVerdict::InUse, "{failure}");
+    assert_eq!(failure.verdict(), Verdict::InUse, "{failure}");
     assert!(!data_dir.join("member/snap/db").exists());
     let names = home.list_names("data");
     let is_kept = |name: &String| name.contains(".before-");
@@ -76,7 +76,7 @@ fn restore_with_the_newest_epoch_succeeds() {
         "--fence",
         "6/a1b2/2",
     ];
-    expect_success(home.run_on_bucket("restore", &flags), ExitVerdict::Restored);
+    expect_success(home.run_on_bucket("restore", &flags), Verdict::Restored);
     assert!(data_dir.join("member/snap/db").is_file());
 }
 
@@ -114,11 +114,7 @@ fn late_job_changes_nothing_and_reports_the_superseding_epoch() {
         let before = home.list_names("data");
 
         let (code, message) = run_program(&home, verb, "1800000000/a1b2/9/pod-a");
-        assert_eq!(
-            code,
-            Some(i32::from(ExitVerdict::InUse.code())),
-            "{message}"
-        );
+        assert_eq!(code, Some(i32::from(Verdict::InUse.code())), "{message}");
         assert_eq!(message["verdict"], "in-use", "{message}");
         assert_eq!(message["overtakenBy"], 1_800_000_007, "{message}");
         assert_eq!(home.list_names("data"), before, "{verb}");

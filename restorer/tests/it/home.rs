@@ -6,9 +6,10 @@ use clap::Parser;
 use jiff::Timestamp;
 use mainstay_restorer::args::RestorerArgs;
 use mainstay_restorer::cli::CommandContext;
-use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
+use mainstay_restorer::failure::CommandFailure;
 use mainstay_restorer::outcome::CommandOutcome;
 use mainstay_store::Environment;
+use mainstay_verdict::Verdict;
 use serde_json::Value;
 
 use crate::support::fixture_path;
@@ -131,7 +132,7 @@ impl Home {
 /// Returns the failure of a verb, which must have this verdict.
 pub(crate) fn expect_failure(
     result: Result<CommandOutcome, CommandFailure>,
-    verdict: ExitVerdict,
+    verdict: Verdict,
 ) -> CommandFailure {
     match result {
         Ok(outcome) => panic!("expected a failure: {}", outcome.text()),
@@ -145,7 +146,7 @@ pub(crate) fn expect_failure(
 /// Returns the JSON of a verb that must succeed with this verdict.
 pub(crate) fn expect_success(
     result: Result<CommandOutcome, CommandFailure>,
-    verdict: ExitVerdict,
+    verdict: Verdict,
 ) -> Value {
     match result {
         Ok(outcome) => {

@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
+use mainstay_restorer::failure::CommandFailure;
 use mainstay_restorer::outcome::CommandOutcome;
+use mainstay_verdict::Verdict;
 use serde_json::json;
 
 use crate::home::{Home, SNAPSHOT_DIR, expect_failure, expect_success};
@@ -94,7 +95,7 @@ fn inspect_file(home: &Home, path: &Path, more: &[&str]) -> Result<CommandOutcom
 fn documented_database_has_the_documented_hashes() {
     let home = Home::new();
     let path = write_file(&home, "db", &smallest_database());
-    let report = expect_success(inspect_file(&home, &path, &[]), ExitVerdict::Shown);
+    let report = expect_success(inspect_file(&home, &path, &[]), Verdict::Shown);
     assert_eq!(report["status"]["hashHex"], "629f20a");
     assert_eq!(report["status"]["totalKey"], 3);
     assert_eq!(report["status"]["totalSize"], 3 * 4096);
@@ -114,7 +115,7 @@ fn backup_has_the_hash_and_the_keys_of_its_source() {
     for name in FIXTURES {
         let home = Home::from_fixture(name);
         let expected = FixtureState::load(name);
-        let report = expect_success(home.run_on_bucket("inspect", &[]), ExitVerdict::Shown);
+        let report = expect_success(home.run_on_bucket("inspect", &[]), Verdict::Shown);
         assert_eq!(report["revision"], expected.revision.0, "{name}");
         assert_eq!(report["hashKv"]["hash"], expected.hash, "{name}");
         assert_eq!(report["keys"]["live"], expected.keys, "{name}");
@@ -142,11 +143,11 @@ fn to_revision_and_revision_flags_give_the_same_earlier_state() {
     let home = Home::from_fixture("gzip-3.5.30");
     let cut = expect_success(
         home.run_on_bucket("inspect", &["--to-revision", "1500"]),
-        ExitVerdict::Shown,
+        Verdict::Shown,
     );
     let viewed = expect_success(
         home.run_on_bucket("inspect", &["--revision", "1500"]),
-        ExitVerdict::Shown,
+        Verdict::Shown,
     );
     assert_eq!(cut["revision"], 1500);
     assert_eq!(viewed["revision"], 2385);
@@ -155,7 +156,7 @@ fn to_revision_and_revision_flags_give_the_same_earlier_state() {
     assert_eq!(cut["keys"]["prefixes"], viewed["keys"]["prefixes"]);
     let found = expect_failure(
         home.run_on_bucket("inspect", &["--revision", "2386"]),
-        ExitVerdict::Usage,
+        Verdict::Usage,
     );
     assert!(found.reason().contains("--revision 2386"), "{found}");
 }
@@ -166,7 +167,7 @@ fn snapshot_file_is_inspected_and_its_hash_compared() {
         let home = Home::from_fixture(name);
         let base = home.find_name("Full-");
         let path = home.object_path(&base);
-        let report = expect_success(inspect_file(&home, &path, &[]), ExitVerdict::Shown);
+        let report = expect_success(inspect_file(&home, &path, &[]), Verdict::Shown);
         assert_eq!(report["snapshotHash"], "verified", "{name}");
         assert!(report["revision"].as_i64().unwrap() >= 684, "{name}");
 
@@ -174,7 +175,7 @@ fn snapshot_file_is_inspected_and_its_hash_compared() {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
         });
-        let found = expect_failure(inspect_file(&home, &path, &[]), ExitVerdict::DamagedBackup);
+        let found = expect_failure(inspect_file(&home, &path, &[]), Verdict::DamagedBackup);
         assert!(found.reason().contains(&base), "{found}");
     }
     let home = Home::from_fixture("none-3.4.23");
@@ -182,7 +183,7 @@ fn snapshot_file_is_inspected_and_its_hash_compared() {
     home.modify_object(&base, |bytes| bytes.truncate(bytes.len() - 7));
     let found = expect_failure(
         inspect_file(&home, &home.object_path(&base), &[]),
-        ExitVerdict::DamagedBackup,
+        Verdict::DamagedBackup,
     );
     assert!(
         found.reason().contains(&base) && found.reason().contains("bytes"),
@@ -211,7 +212,7 @@ fn real_data_directory_has_the_hash_its_server_reported() {
     let home = Home::new();
     let directory = extract_data_dir(&home);
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
-    let report = expect_success(home.run(&flags), ExitVerdict::Shown);
+    let report = expect_success(home.run(&flags), Verdict::Shown);
     let expected = FixtureState::load("gzip-3.6.14");
     assert_eq!(report["hashKv"]["hash"], expected.hash);
     assert_eq!(report["revision"], expected.revision.0);
@@ -239,11 +240,11 @@ fn database_in_use_is_refused() {
     let directory = extract_data_dir(&home);
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
     let held = mainstay_datadir::lock_database(&directory.join("member/snap/db")).unwrap();
-    let found = expect_failure(home.run(&flags), ExitVerdict::InUse);
+    let found = expect_failure(home.run(&flags), Verdict::InUse);
     assert!(found.reason().contains("member/snap/db"), "{found}");
     assert!(found.to_string().contains("snapshot save"), "{found}");
     drop(held);
-    expect_success(home.run(&flags), ExitVerdict::Shown);
+    expect_success(home.run(&flags), Verdict::Shown);
 }
 
 #[test]
@@ -254,7 +255,7 @@ fn damaged_data_directory_is_corruption_with_the_page() {
     let mut bytes = std::fs::read(&db).unwrap();
     let report = expect_success(
         home.run(&["inspect", "--data-dir", directory.to_str().unwrap()]),
-        ExitVerdict::Shown,
+        Verdict::Shown,
     );
     let pages = report["database"]["pages"].as_u64().unwrap();
     for page in 2..usize::try_from(pages).unwrap() {
@@ -262,7 +263,7 @@ fn damaged_data_directory_is_corruption_with_the_page() {
     }
     std::fs::write(&db, bytes).unwrap();
     let flags = ["inspect", "--data-dir", directory.to_str().unwrap()];
-    let found = expect_failure(home.run(&flags), ExitVerdict::Corrupt);
+    let found = expect_failure(home.run(&flags), Verdict::Corrupt);
     assert!(found.reason().contains("page"), "{found}");
     assert!(
         found.reason().contains(directory.to_str().unwrap()),
@@ -275,11 +276,11 @@ fn absent_input_fails_with_a_specific_verdict() {
     let home = Home::new();
     let nowhere = home.path("nowhere");
     let flags = ["inspect", "--data-dir", nowhere.to_str().unwrap()];
-    let found = expect_failure(home.run(&flags), ExitVerdict::Missing);
+    let found = expect_failure(home.run(&flags), Verdict::Missing);
     assert!(found.reason().contains("nowhere"), "{found}");
-    let found = expect_failure(inspect_file(&home, &nowhere, &[]), ExitVerdict::Usage);
+    let found = expect_failure(inspect_file(&home, &nowhere, &[]), Verdict::Usage);
     assert!(found.reason().contains("nowhere"), "{found}");
-    expect_failure(home.run_on_bucket("inspect", &[]), ExitVerdict::NoBackup);
+    expect_failure(home.run_on_bucket("inspect", &[]), Verdict::NoBackup);
 }
 
 #[test]
@@ -287,10 +288,7 @@ fn damaged_backup_is_named_by_its_object() {
     let home = Home::from_fixture("gzip-3.5.30");
     let name = home.find_name("Incr-00001545");
     home.modify_object(&name, |bytes| bytes[500] ^= 1);
-    let found = expect_failure(
-        home.run_on_bucket("inspect", &[]),
-        ExitVerdict::DamagedBackup,
-    );
+    let found = expect_failure(home.run_on_bucket("inspect", &[]), Verdict::DamagedBackup);
     assert!(found.reason().contains(&name), "{found}");
     assert_eq!(home.list_names(SNAPSHOT_DIR).len(), 6);
 }

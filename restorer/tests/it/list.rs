@@ -1,6 +1,6 @@
 //! `list` shows the snapshots as chains.
 
-use mainstay_restorer::failure::ExitVerdict;
+use mainstay_verdict::Verdict;
 use serde_json::json;
 
 use crate::home::{Home, SNAPSHOT_DIR, expect_failure, expect_success};
@@ -10,7 +10,7 @@ use crate::support::{FIXTURES, FixtureState};
 fn every_fixture_is_restorable_up_to_its_revision() {
     for name in FIXTURES {
         let home = Home::from_fixture(name);
-        let listing = expect_success(home.run_on_bucket("list", &[]), ExitVerdict::Shown);
+        let listing = expect_success(home.run_on_bucket("list", &[]), Verdict::Shown);
         let ranges = listing["restorable"].as_array().unwrap();
         assert_eq!(ranges.len(), 1, "{name}");
         assert_eq!(
@@ -93,7 +93,7 @@ fn v1_layout_and_final_suffix_are_supported() {
     let home = Home::from_fixture("zlib-3.5.16");
     let base = home.find_name("Full-");
     home.rename_object(&base, &format!("../v1/Backup-1794795267/{base}.final"));
-    let listing = expect_success(home.run_on_bucket("list", &[]), ExitVerdict::Shown);
+    let listing = expect_success(home.run_on_bucket("list", &[]), Verdict::Shown);
     assert_eq!(listing["chains"][0]["isFinal"], true);
     assert_eq!(listing["chains"][0]["deltas"].as_array().unwrap().len(), 5);
     let key = listing["chains"][0]["base"]["key"].as_str().unwrap();
@@ -120,14 +120,14 @@ fn deltas_without_a_base_are_listed_as_such() {
 #[test]
 fn empty_prefix_is_no_backup() {
     let home = Home::new();
-    let nothing = expect_failure(home.run_on_bucket("list", &[]), ExitVerdict::NoBackup);
+    let nothing = expect_failure(home.run_on_bucket("list", &[]), Verdict::NoBackup);
     assert!(
         nothing.reason().contains("Local bucket/etcd-main"),
         "{nothing}"
     );
     std::fs::create_dir_all(home.path(SNAPSHOT_DIR)).unwrap();
     std::fs::write(home.object_path("notes.txt"), b"mine").unwrap();
-    let foreign = expect_failure(home.run_on_bucket("list", &[]), ExitVerdict::NoBackup);
+    let foreign = expect_failure(home.run_on_bucket("list", &[]), Verdict::NoBackup);
     assert!(
         foreign.reason().contains("1 other objects found"),
         "{foreign}"

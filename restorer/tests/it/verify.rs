@@ -1,11 +1,12 @@
 //! `verify` verifies a backup and reports what is wrong with a damaged one.
 
-use mainstay_restorer::failure::{CommandFailure, ExitVerdict};
+use mainstay_restorer::failure::CommandFailure;
+use mainstay_verdict::Verdict;
 
 use crate::home::{Home, expect_failure, expect_success};
 use crate::support::{FIXTURES, FixtureState};
 
-fn expect_verify_failure(home: &Home, more: &[&str], verdict: ExitVerdict) -> CommandFailure {
+fn expect_verify_failure(home: &Home, more: &[&str], verdict: Verdict) -> CommandFailure {
     expect_failure(home.run_on_bucket("verify", more), verdict)
 }
 
@@ -15,8 +16,7 @@ fn every_fixture_and_every_object_of_it_is_restorable() {
         let home = Home::from_fixture(name);
         let expected = FixtureState::load(name).revision.0;
         for scope in [[].as_slice(), &["--all"]] {
-            let report =
-                expect_success(home.run_on_bucket("verify", scope), ExitVerdict::Restorable);
+            let report = expect_success(home.run_on_bucket("verify", scope), Verdict::Restorable);
             assert_eq!(report["revision"], expected, "{name}");
             let objects = report["objects"].as_array().unwrap();
             assert!(
@@ -36,7 +36,7 @@ fn every_fixture_and_every_object_of_it_is_restorable() {
 #[test]
 fn report_lists_the_actual_content_of_each_object() {
     let home = Home::from_fixture("gzip-3.5.30");
-    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+    let report = expect_success(home.run_on_bucket("verify", &[]), Verdict::Restorable);
     let objects = report["objects"].as_array().unwrap();
     assert_eq!(objects[0]["name"], home.find_name("Full-"));
     assert_eq!(objects[0]["revision"], report["baseRevision"]);
@@ -59,7 +59,7 @@ fn report_lists_the_actual_content_of_each_object() {
 fn every_flipped_bit_and_truncation_of_an_object_is_found_and_named() {
     for fixture in FIXTURES {
         let intact = Home::from_fixture(fixture);
-        let report = expect_success(intact.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+        let report = expect_success(intact.run_on_bucket("verify", &[]), Verdict::Restorable);
         for object in report["objects"].as_array().unwrap() {
             let name = object["name"].as_str().unwrap();
             let home = Home::from_fixture(fixture);
@@ -73,7 +73,7 @@ fn every_flipped_bit_and_truncation_of_an_object_is_found_and_named() {
             };
             for at in [len / 3, len / 2, len - 40, end] {
                 home.modify_object(name, |bytes| bytes[at] ^= 0x10);
-                let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
+                let found = expect_verify_failure(&home, &[], Verdict::DamagedBackup);
                 assert!(
                     found.reason().contains(name),
                     "{fixture} {name} {at}: {found}"
@@ -82,7 +82,7 @@ fn every_flipped_bit_and_truncation_of_an_object_is_found_and_named() {
             }
             for keep in [0, 1, 40, len / 2, len - 32, len - 1] {
                 home.modify_object(name, |bytes| bytes.truncate(keep));
-                let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
+                let found = expect_verify_failure(&home, &[], Verdict::DamagedBackup);
                 assert!(
                     found.reason().contains(name),
                     "{fixture} {name} to {keep}: {found}"
@@ -98,7 +98,7 @@ fn damage_is_named_with_its_position_and_restorable_revisions() {
     let home = Home::from_fixture("gzip-3.5.30");
     let name = home.find_name("Incr-00001545");
     home.modify_object(&name, |bytes| bytes[500] ^= 1);
-    let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
+    let found = expect_verify_failure(&home, &[], Verdict::DamagedBackup);
     let text = found.to_string();
     assert!(text.contains(&name) && text.contains("byte"), "{text}");
     assert!(
@@ -117,7 +117,7 @@ fn damage_is_named_with_its_position_and_restorable_revisions() {
     // The suggested revision is restorable.
     let rest = expect_success(
         home.run_on_bucket("verify", &["--to-revision", "1544"]),
-        ExitVerdict::Restorable,
+        Verdict::Restorable,
     );
     assert_eq!(rest["revision"], 1544);
 }
@@ -125,18 +125,18 @@ fn damage_is_named_with_its_position_and_restorable_revisions() {
 #[test]
 fn damaged_duplicate_does_not_prevent_a_restore() {
     let home = Home::from_fixture("overlap-3.5.30");
-    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+    let report = expect_success(home.run_on_bucket("verify", &[]), Verdict::Restorable);
     let used = report["objects"].as_array().unwrap().last().unwrap()["name"].clone();
     let used = used.as_str().unwrap();
     home.modify_object(used, |bytes| bytes[600] ^= 1);
-    let text = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup).to_string();
+    let text = expect_verify_failure(&home, &[], Verdict::DamagedBackup).to_string();
     assert!(
         text.contains(used) && text.contains("the target is restorable from Full-"),
         "{text}"
     );
     // The suggested next step works.
     std::fs::remove_file(home.object_path(used)).unwrap();
-    let again = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+    let again = expect_success(home.run_on_bucket("verify", &[]), Verdict::Restorable);
     assert_eq!(again["revision"], 2412);
 }
 
@@ -145,7 +145,7 @@ fn damage_outside_the_chain_is_found_only_when_reading_all_objects() {
     let home = Home::from_fixture("overlap-3.5.30");
     let report = expect_success(
         home.run_on_bucket("verify", &["--all"]),
-        ExitVerdict::Restorable,
+        Verdict::Restorable,
     );
     let objects = report["objects"].as_array().unwrap();
     let spare = objects
@@ -154,8 +154,8 @@ fn damage_outside_the_chain_is_found_only_when_reading_all_objects() {
         .unwrap();
     let spare = spare["name"].as_str().unwrap();
     home.modify_object(spare, |bytes| bytes[600] ^= 1);
-    expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
-    let text = expect_verify_failure(&home, &["--all"], ExitVerdict::DamagedBackup).to_string();
+    expect_success(home.run_on_bucket("verify", &[]), Verdict::Restorable);
+    let text = expect_verify_failure(&home, &["--all"], Verdict::DamagedBackup).to_string();
     assert!(
         text.contains(spare) && text.contains("revision 2412 is restorable"),
         "{text}"
@@ -166,7 +166,7 @@ fn damage_outside_the_chain_is_found_only_when_reading_all_objects() {
 fn missing_delta_is_incomplete_and_earlier_revisions_are_verified() {
     let home = Home::from_fixture("none-3.4.23");
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00001223"))).unwrap();
-    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
+    let found = expect_verify_failure(&home, &[], Verdict::Incomplete);
     let (after, before) = (
         home.find_name("Incr-00001132"),
         home.find_name("Incr-00001566"),
@@ -181,11 +181,11 @@ fn missing_delta_is_incomplete_and_earlier_revisions_are_verified() {
     );
     let part = expect_success(
         home.run_on_bucket("verify", &["--to-revision", "1222"]),
-        ExitVerdict::Restorable,
+        Verdict::Restorable,
     );
     assert_eq!(part["revision"], 1222);
     // With --all the objects are read as well, and the verdict is the same.
-    let all = expect_verify_failure(&home, &["--all"], ExitVerdict::Incomplete);
+    let all = expect_verify_failure(&home, &["--all"], Verdict::Incomplete);
     assert!(all.reason().contains("1223 to 1565 are missing"), "{all}");
     let read = all.to_json()["objects"].as_array().unwrap().len();
     assert_eq!(read, home.list_names(crate::home::SNAPSHOT_DIR).len());
@@ -198,7 +198,7 @@ fn object_names_that_differ_from_their_content_are_detected() {
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00001545"))).unwrap();
     let misnamed = "Incr-00001545-00001969-1794795255.gz";
     home.rename_object(&home.find_name("Incr-00001939"), misnamed);
-    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
+    let found = expect_verify_failure(&home, &[], Verdict::Incomplete);
     assert!(
         found.reason().contains("1545 to 1938 are missing"),
         "{found}"
@@ -211,7 +211,7 @@ fn object_names_that_differ_from_their_content_are_detected() {
         &home.find_name("Incr-00001970"),
         "Incr-00001970-00002400-1794795257.gz",
     );
-    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
+    let found = expect_verify_failure(&home, &[], Verdict::Incomplete);
     assert!(found.reason().contains("ends at revision 2385"), "{found}");
 
     // A full snapshot with the name of a delta, and vice versa.
@@ -223,7 +223,7 @@ fn object_names_that_differ_from_their_content_are_detected() {
     )
     .unwrap();
     assert!(
-        expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup)
+        expect_verify_failure(&home, &[], Verdict::DamagedBackup)
             .reason()
             .contains(disguised)
     );
@@ -235,7 +235,7 @@ fn object_names_that_differ_from_their_content_are_detected() {
     )
     .unwrap();
     assert!(
-        expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup)
+        expect_verify_failure(&home, &[], Verdict::DamagedBackup)
             .reason()
             .contains(disguised)
     );
@@ -248,14 +248,14 @@ fn base_newer_than_its_name_fills_the_gap_after_it() {
         &home.find_name("Full-"),
         "Full-00000000-00000600-1794795243.gz",
     );
-    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+    let report = expect_success(home.run_on_bucket("verify", &[]), Verdict::Restorable);
     assert_eq!(report["revision"], 2385);
     assert!(report["baseRevision"].as_i64().unwrap() >= 695);
     let text = home.run_on_bucket("verify", &[]).unwrap().text();
     assert!(text.contains("newer than in its name"), "{text}");
     // Without the first delta there is a gap that the base does not fill.
     std::fs::remove_file(home.object_path(&home.find_name("Incr-00000696"))).unwrap();
-    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
+    let found = expect_verify_failure(&home, &[], Verdict::Incomplete);
     assert!(found.reason().contains("Full-00000000-00000600"), "{found}");
     assert!(found.reason().contains("to 1113 are missing"), "{found}");
 }
@@ -268,7 +268,7 @@ fn v1_layout_and_mixed_compressions_are_verified() {
     }
     let report = expect_success(
         home.run_on_bucket("verify", &["--all"]),
-        ExitVerdict::Restorable,
+        Verdict::Restorable,
     );
     assert_eq!(
         report["revision"],
@@ -283,7 +283,7 @@ fn unknown_compression_is_named_and_not_skipped() {
         &home.find_name("Incr-00001970"),
         "Incr-00001970-00002385-1794795257.xz",
     );
-    let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
+    let found = expect_verify_failure(&home, &[], Verdict::DamagedBackup);
     assert!(
         found
             .reason()
@@ -301,14 +301,14 @@ fn base_without_a_hash_is_refused_unless_hash_check_is_skipped() {
     let home = Home::from_fixture("none-3.4.23");
     let name = home.find_name("Full-");
     home.modify_object(&name, |bytes| bytes.truncate(bytes.len() - 32));
-    let found = expect_verify_failure(&home, &[], ExitVerdict::DamagedBackup);
+    let found = expect_verify_failure(&home, &[], Verdict::DamagedBackup);
     assert!(
         found.reason().contains(&name) && found.reason().contains("no hash"),
         "{found}"
     );
     let report = expect_success(
         home.run_on_bucket("verify", &["--skip-hash-check"]),
-        ExitVerdict::Restorable,
+        Verdict::Restorable,
     );
     assert_eq!(report["objects"][0]["isHashed"], false);
     assert_eq!(
@@ -320,25 +320,25 @@ fn base_without_a_hash_is_refused_unless_hash_check_is_skipped() {
 #[test]
 fn unreachable_target_is_refused_with_the_restorable_range() {
     let home = Home::from_fixture("gzip-3.5.30");
-    let found = expect_verify_failure(&home, &["--to-revision", "9999"], ExitVerdict::Incomplete);
+    let found = expect_verify_failure(&home, &["--to-revision", "9999"], Verdict::Incomplete);
     assert!(found.reason().contains("695 to 2385"), "{found}");
     let found = expect_verify_failure(
         &home,
         &["--to-time", "2020-01-01T00:00:00Z"],
-        ExitVerdict::Incomplete,
+        Verdict::Incomplete,
     );
     assert!(
         found.reason().contains("restorable times: 2026-"),
         "{found}"
     );
-    let report = expect_success(home.run_on_bucket("verify", &[]), ExitVerdict::Restorable);
+    let report = expect_success(home.run_on_bucket("verify", &[]), Verdict::Restorable);
     // The time of the last event before the third delta: the result has all of the second and little or nothing of it.
     let third = &report["objects"][3];
     let first_of_third = third["firstRevision"].as_i64().unwrap();
     let second = report["objects"][2]["lastTime"].as_str().unwrap();
     let reached = expect_success(
         home.run_on_bucket("verify", &["--to-time", second]),
-        ExitVerdict::Restorable,
+        Verdict::Restorable,
     );
     let revision = reached["revision"].as_i64().unwrap();
     assert!(
@@ -349,10 +349,10 @@ fn unreachable_target_is_refused_with_the_restorable_range() {
 
 #[test]
 fn empty_store_is_no_backup_and_deltas_alone_are_incomplete() {
-    expect_verify_failure(&Home::new(), &[], ExitVerdict::NoBackup);
-    expect_verify_failure(&Home::new(), &["--all"], ExitVerdict::NoBackup);
+    expect_verify_failure(&Home::new(), &[], Verdict::NoBackup);
+    expect_verify_failure(&Home::new(), &["--all"], Verdict::NoBackup);
     let home = Home::from_fixture("gzip-3.5.30");
     std::fs::remove_file(home.object_path(&home.find_name("Full-"))).unwrap();
-    let found = expect_verify_failure(&home, &[], ExitVerdict::Incomplete);
+    let found = expect_verify_failure(&home, &[], Verdict::Incomplete);
     assert!(found.reason().contains("no full snapshot"), "{found}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use mainstay_coordination::incident::{Incident, RecoveryCause, RecoveryStage};
-use mainstay_verdict::CommandDetails;
+use mainstay_verdict::{CommandDetails, Verdict};
 
 use super::loss::is_volume_writable;
 use super::{
@@ -17,12 +17,12 @@ use crate::observe::{
 };
 
 /// Verdicts of the restorer that a retry does not change.
-const PERMANENT_VERDICTS: [&str; 5] = [
-    "usage",
-    "wrong-volume",
-    "no-backup",
-    "incomplete",
-    "damaged-backup",
+const PERMANENT_VERDICTS: [Verdict; 5] = [
+    Verdict::Usage,
+    Verdict::WrongVolume,
+    Verdict::NoBackup,
+    Verdict::Incomplete,
+    Verdict::DamagedBackup,
 ];
 
 pub(super) fn plan_next(world: &World<'_>, incident: &Incident) -> ReconcileStep {
@@ -232,7 +232,7 @@ fn retry_rename(
 }
 
 fn is_wrong_volume(failure: &JobFailure) -> bool {
-    failure.verdict.as_deref() == Some("wrong-volume")
+    failure.verdict == Some(Verdict::WrongVolume)
 }
 
 fn add_pause(time: Timestamp, pause: Duration) -> Timestamp {
@@ -250,7 +250,6 @@ fn handle_job_failure(
 ) -> ReconcileStep {
     let is_permanent = failure
         .verdict
-        .as_deref()
         .is_some_and(|verdict| PERMANENT_VERDICTS.contains(&verdict));
     if is_wrong_volume(failure) || (is_permanent && incident.cause == RecoveryCause::Requested) {
         return abandon_incident(world, incident, failure.message.clone());

@@ -1,6 +1,6 @@
 //! Tests of the next action on a copy task.
 
-use mainstay_verdict::CommandDetails;
+use mainstay_verdict::{CommandDetails, Verdict};
 use serde_json::Value;
 
 use super::*;
@@ -22,12 +22,12 @@ fn observed(attempt: u32, job: Option<JobState>) -> ObservedCopyTask {
     }
 }
 
-fn failed_job(verdict: &str, seconds_ago: i64) -> JobState {
+fn failed_job(verdict: Verdict, seconds_ago: i64) -> JobState {
     JobState::Failed {
         at: noon() - SignedDuration::from_secs(seconds_ago),
         failure: JobFailure {
             class: FailureClass::Process,
-            verdict: Some(verdict.to_owned()),
+            verdict: Some(verdict),
             superseded_by: None,
             message: "disk full".to_owned(),
         },
@@ -59,14 +59,18 @@ fn copy_task_gets_a_finalizer_then_a_job_then_a_report() {
 
 #[test]
 fn transient_copy_failures_are_retried_and_permanent_ones_reported() {
-    let fresh = observed(1, Some(failed_job("store-unavailable", 5)));
+    let fresh = observed(1, Some(failed_job(Verdict::StoreUnavailable, 5)));
     assert_eq!(
         next_action(&fresh),
         CopyTaskAction::Wait(Duration::from_secs(25))
     );
-    let due = observed(1, Some(failed_job("store-unavailable", 31)));
+    let due = observed(1, Some(failed_job(Verdict::StoreUnavailable, 31)));
     assert_eq!(next_action(&due), CopyTaskAction::Retry);
-    for (attempt, verdict) in [(5, "store-unavailable"), (1, "usage"), (1, "no-backup")] {
+    for (attempt, verdict) in [
+        (5, Verdict::StoreUnavailable),
+        (1, Verdict::Usage),
+        (1, Verdict::NoBackup),
+    ] {
         let message = "disk full".to_owned();
         let action = next_action(&observed(attempt, Some(failed_job(verdict, 1_000))));
         assert_eq!(
@@ -93,7 +97,11 @@ fn deleted_copy_task_deletes_its_job() {
 
 #[test]
 fn finished_copy_task_stays_finished() {
-    for job in [None, Some(JobState::Running), Some(failed_job("disk", 1))] {
+    for job in [
+        None,
+        Some(JobState::Running),
+        Some(failed_job(Verdict::Disk, 1)),
+    ] {
         let mut finished = observed(1, job);
         finished.finished_at = Some(noon() - SignedDuration::from_hours(10_000));
         assert_eq!(next_action(&finished), CopyTaskAction::AwaitChange);
@@ -105,7 +113,7 @@ fn finished_copy_task_is_deleted_with_its_job_after_its_ttl() {
     let finished = |seconds_ago: i64, ttl: u64| ObservedCopyTask {
         finished_at: Some(noon() - SignedDuration::from_secs(seconds_ago)),
         ttl: Some(Duration::from_secs(ttl)),
-        ..observed(1, Some(failed_job("disk", 1)))
+        ..observed(1, Some(failed_job(Verdict::Disk, 1)))
     };
     let minute = Duration::from_mins(1);
     assert_eq!(

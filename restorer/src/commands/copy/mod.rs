@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use mainstay_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
 use mainstay_telemetry::{ProgressReporter, format_bytes};
+use mainstay_verdict::Verdict;
 use serde::Serialize;
 
 use self::plan::{CopyLimits, CopyPlan, DestinationConflict};
@@ -34,7 +35,7 @@ use super::list::describe_location;
 use crate::backup;
 use crate::cli::CommandContext;
 use crate::directory::sample_progress;
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::outcome::CommandOutcome;
 use crate::rebuild::{HashCheck, Meter};
 
@@ -173,7 +174,7 @@ pub(crate) async fn run(
     );
     if have.is_empty() {
         let reason = format!("no snapshot found in {}", report.source);
-        return Err(CommandFailure::from_reason(ExitVerdict::NoBackup, reason)
+        return Err(CommandFailure::from_reason(Verdict::NoBackup, reason)
             .with_next_step("check --source-store-container and --source-store-prefix"));
     }
     let limits = CopyLimits {
@@ -212,7 +213,7 @@ fn refuse_same_location(from: &StoreConfig, to: &StoreConfig) -> Result<(), Comm
         && from.endpoint == to.endpoint;
     if is_same {
         return Err(CommandFailure::from_reason(
-            ExitVerdict::Usage,
+            Verdict::Usage,
             "source and destination are the same",
         ));
     }
@@ -245,7 +246,7 @@ fn describe_dry_run(plan: &CopyPlan, mut report: CopyReport) -> CommandOutcome {
         object.remove("copied");
         object.insert("wouldCopy".into(), names.into());
     }
-    CommandOutcome::new(ExitVerdict::Shown, text, &details)
+    CommandOutcome::new(Verdict::Shown, text, &details)
 }
 
 async fn execute_plan(
@@ -307,7 +308,7 @@ fn build_outcome(
     }
     if !refused.is_empty() {
         return Err(
-            CommandFailure::from_reason(ExitVerdict::DamagedBackup, refused.join("; "))
+            CommandFailure::from_reason(Verdict::DamagedBackup, refused.join("; "))
                 .with_next_step(format!(
                     "repair or remove the objects named in the reason; {summary}"
                 ))
@@ -315,9 +316,9 @@ fn build_outcome(
         );
     }
     let verdict = if report.copied.is_empty() {
-        ExitVerdict::Unchanged
+        Verdict::Unchanged
     } else {
-        ExitVerdict::Copied
+        Verdict::Copied
     };
     let waited = match report.final_snapshot {
         Some(false) => "no final snapshot appeared before the timeout\n",

@@ -13,12 +13,13 @@ use mainstay_archive::name::SnapshotKind;
 use mainstay_store::{
     ErrorClass, SnapStore, StoreError, TransferConfig, UploadOptions, UploadWriter,
 };
+use mainstay_verdict::Verdict;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use super::plan::CopyTask;
-use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::failure::{Classify, CommandFailure};
 use crate::object_check::{ObjectReadOptions, check_delta, check_full};
 use crate::rebuild::{HashCheck, Meter, MeteredRead, RebuildError, StopPoint};
 
@@ -60,12 +61,12 @@ pub(super) enum CopyError {
 }
 
 impl Classify for CopyError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::Damaged(_) => ExitVerdict::DamagedBackup,
+            Self::Damaged(_) => Verdict::DamagedBackup,
             Self::Store { source, .. } => source.verdict(),
-            Self::Stream { .. } => ExitVerdict::StoreUnavailable,
-            Self::NotFullyRead { .. } => ExitVerdict::Failed,
+            Self::Stream { .. } => Verdict::StoreUnavailable,
+            Self::NotFullyRead { .. } => Verdict::Failed,
         }
     }
 }
@@ -106,9 +107,8 @@ impl Transfer {
         tasks: &[CopyTask],
         meter: &Arc<Meter>,
     ) -> Result<Vec<Option<CopyResult>>, CommandFailure> {
-        let unexpected = |error: &(dyn std::error::Error + 'static)| {
-            CommandFailure::new(ExitVerdict::Failed, error)
-        };
+        let unexpected =
+            |error: &(dyn std::error::Error + 'static)| CommandFailure::new(Verdict::Failed, error);
         let memory = Arc::new(Semaphore::new(BUDGET_UNITS as usize));
         let slots = Arc::new(Semaphore::new(self.parallelism));
         let has_failed = Arc::new(AtomicBool::new(false));

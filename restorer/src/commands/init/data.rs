@@ -9,11 +9,11 @@ use mainstay_datadir::{
 };
 use mainstay_ids::{ClusterId, MemberId};
 use mainstay_telemetry::ErrorChain;
-use mainstay_verdict::{DataDirSummary, DataState, VerificationDepth};
+use mainstay_verdict::{DataDirSummary, DataState, Verdict, VerificationDepth};
 use tracing::{debug, info};
 
 use super::cluster::strip_scheme;
-use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::failure::{Classify, CommandFailure};
 use crate::health::{self, ValidationMode};
 
 /// Default member name of etcd, which a restore of a single member uses as well.
@@ -42,8 +42,8 @@ pub(crate) enum DataError {
 }
 
 impl Classify for DataError {
-    fn verdict(&self) -> ExitVerdict {
-        ExitVerdict::Disk
+    fn verdict(&self) -> Verdict {
+        Verdict::Disk
     }
 }
 
@@ -174,7 +174,7 @@ async fn choose_validation_mode(data_dir: &Path) -> Result<ValidationMode, Comma
     });
     let taken = work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?;
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))?;
     match taken {
         Ok(true) => Ok(ValidationMode::Sanity),
         Ok(false) => Ok(ValidationMode::Full),

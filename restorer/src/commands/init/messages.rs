@@ -1,10 +1,10 @@
 //! The sentences of `init`: reason and next step of each decision.
 
 use mainstay_verdict::{
-    BackupSummary, InitDecision, InitReport, RefuseCause, RestoreCause, WaitCause,
+    BackupSummary, InitDecision, InitReport, RefuseCause, RestoreCause, Verdict, WaitCause,
 };
 
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 
 /// Limit of the faults in a reason: the kubelet keeps 4096 bytes of the whole message.
 const MAX_FAULT_CHARS: usize = 1200;
@@ -119,9 +119,9 @@ fn next_step(decision: InitDecision) -> Option<&'static str> {
 /// Turns a decision that keeps etcd from starting into a failure.
 pub(super) fn to_failure(report: &InitReport, reason: String) -> CommandFailure {
     let verdict = match report.decision {
-        InitDecision::RestoreRequired(_) => ExitVerdict::RestoreRequired,
-        InitDecision::Wait(_) => ExitVerdict::Waiting,
-        _ => ExitVerdict::Refused,
+        InitDecision::RestoreRequired(_) => Verdict::RestoreRequired,
+        InitDecision::Wait(_) => Verdict::Waiting,
+        _ => Verdict::Refused,
     };
     let failure = CommandFailure::from_reason(verdict, reason)
         .with_details(serde_json::json!({ "init": report }));

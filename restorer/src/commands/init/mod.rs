@@ -28,7 +28,7 @@ use mainstay_datadir::write_volume_guard;
 use mainstay_store::{StorageProvider, StoreArgs, StoreConfig};
 use mainstay_telemetry::ErrorChain;
 use mainstay_verdict::{
-    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport,
+    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport, Verdict,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
@@ -40,7 +40,7 @@ use self::template::{ConfigTemplate, InitialClusterConfig, TemplateError};
 use super::initialize::newest_revision;
 use crate::backup::list_snapshots;
 use crate::cli::CommandContext;
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::outcome::CommandOutcome;
 
 /// Interval of observing again while waiting.
@@ -204,7 +204,7 @@ pub(crate) async fn run(
         }
     }
     let details = serde_json::json!({ "init": report });
-    Ok(CommandOutcome::new(ExitVerdict::Ready, text, &details))
+    Ok(CommandOutcome::new(Verdict::Ready, text, &details))
 }
 
 /// Returns `initial-cluster` for a member that may start; `None` if it must not start.

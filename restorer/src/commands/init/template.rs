@@ -7,10 +7,11 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use mainstay_datadir::{InitialCluster, MembershipError};
+use mainstay_verdict::Verdict;
 use serde_norway::{Mapping, Value};
 
 use super::decide::{ConfiguredCluster, InitialClusterState};
-use crate::failure::{Classify, ExitVerdict};
+use crate::failure::Classify;
 
 /// Error of reading the template or writing the configuration.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +37,10 @@ pub(crate) enum TemplateError {
 }
 
 impl Classify for TemplateError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
-            Self::Write { .. } => ExitVerdict::Disk,
-            _ => ExitVerdict::Usage,
+            Self::Write { .. } => Verdict::Disk,
+            _ => Verdict::Usage,
         }
     }
 }

@@ -21,12 +21,13 @@ use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatus;
 use mainstay_mvcc::hash::{compute_status_hash, hash_kv};
 use mainstay_store::StoreArgs;
+use mainstay_verdict::Verdict;
 
 use self::keys::KeySpace;
 use self::open::InspectedDatabase;
 use self::report::InspectReport;
 use crate::cli::CommandContext;
-use crate::failure::{CommandFailure, ExitVerdict};
+use crate::failure::CommandFailure;
 use crate::outcome::CommandOutcome;
 use crate::target::{self, TargetArgs};
 
@@ -113,7 +114,7 @@ pub(crate) async fn run(
     };
     let report = run_blocking(move || view.inspect(&opened)).await?;
     Ok(CommandOutcome::new(
-        ExitVerdict::Shown,
+        Verdict::Shown,
         report.to_string(),
         &report,
     ))
@@ -123,7 +124,7 @@ async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CommandFailure> + Send + 'static,
 ) -> Result<T, CommandFailure> {
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?
+    joined.map_err(|error| CommandFailure::new(Verdict::Failed, &error))?
 }
 
 /// Selects what to report.
@@ -162,7 +163,7 @@ impl InspectOptions {
             // etcd answers such requests with "future revision" and "compacted" as well.
             Some(requested) if requested > facts.revision || requested < oldest => {
                 Err(CommandFailure::from_reason(
-                    ExitVerdict::Usage,
+                    Verdict::Usage,
                     format!(
                         "--revision {requested} is out of range: the database has revisions {oldest} to {}",
                         facts.revision

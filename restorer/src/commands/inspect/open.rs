@@ -12,6 +12,7 @@ use mainstay_archive::name::SnapshotName;
 use mainstay_datadir::LockError;
 use mainstay_store::StoreConfig;
 use mainstay_telemetry::ProgressReporter;
+use mainstay_verdict::Verdict;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -20,7 +21,7 @@ use crate::available_threads;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::directory::{chain_bytes, database_path, sample_progress};
-use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::failure::{Classify, CommandFailure};
 use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, rebuild};
 use crate::target::TargetArgs;
 
@@ -44,7 +45,7 @@ pub(super) struct InspectedDatabase {
     /// State of the hash; `None` for a data directory, which never has one.
     pub(super) hash: Option<HashState>,
     /// Verdict if the database is damaged.
-    pub(super) damage_verdict: ExitVerdict,
+    pub(super) damage_verdict: Verdict,
     /// Deleted when the database is closed.
     pub(super) _scratch: Option<tempfile::TempDir>,
 }
@@ -67,7 +68,7 @@ pub(super) enum InspectError {
     Missing {
         path: PathBuf,
         /// Verdict: a missing data directory, or a wrong path on the command line.
-        verdict: ExitVerdict,
+        verdict: Verdict,
     },
     #[error("failed to read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -88,14 +89,14 @@ pub(super) enum InspectError {
 }
 
 impl Classify for InspectError {
-    fn verdict(&self) -> ExitVerdict {
+    fn verdict(&self) -> Verdict {
         match self {
             Self::Missing { verdict, .. } => *verdict,
-            Self::Read { .. } | Self::Scratch { .. } => ExitVerdict::Disk,
+            Self::Read { .. } | Self::Scratch { .. } => Verdict::Disk,
             Self::Length { .. } | Self::Hash { .. } | Self::Inflate { .. } => {
-                ExitVerdict::DamagedBackup
+                Verdict::DamagedBackup
             }
-            Self::Thread => ExitVerdict::Failed,
+            Self::Thread => Verdict::Failed,
         }
     }
 }
@@ -103,13 +104,13 @@ impl Classify for InspectError {
 /// Opens the database of a data directory.
 pub(super) fn open_data_dir(data_dir: &Path) -> Result<InspectedDatabase, CommandFailure> {
     let path = database_path(data_dir);
-    let (file, bytes) = open_locked(&path, ExitVerdict::Missing)?;
+    let (file, bytes) = open_locked(&path, Verdict::Missing)?;
     Ok(InspectedDatabase {
         description: data_dir.display().to_string(),
         file,
         bytes,
         hash: None,
-        damage_verdict: ExitVerdict::Corrupt,
+        damage_verdict: Verdict::Corrupt,
         _scratch: None,
     })
 }
@@ -119,7 +120,7 @@ pub(super) fn open_snapshot(
     path: &Path,
     scratch: Option<&Path>,
 ) -> Result<InspectedDatabase, CommandFailure> {
-    let (mut file, mut bytes) = open_locked(path, ExitVerdict::Usage)?;
+    let (mut file, mut bytes) = open_locked(path, Verdict::Usage)?;
     let compression = path
         .file_name()
         .and_then(|name| name.to_str()?.parse::<SnapshotName>().ok())
@@ -148,7 +149,7 @@ pub(super) fn open_snapshot(
         file,
         bytes,
         hash: Some(hash),
-        damage_verdict: ExitVerdict::DamagedBackup,
+        damage_verdict: Verdict::DamagedBackup,
         _scratch: None,
     })
 }
@@ -189,7 +190,7 @@ pub(super) async fn open_backup(
             file,
             bytes,
             hash: Some(HashState::Verified),
-            damage_verdict: ExitVerdict::DamagedBackup,
+            damage_verdict: Verdict::DamagedBackup,
             _scratch: Some(directory),
         })
     })
@@ -199,7 +200,7 @@ pub(super) async fn open_backup(
 }
 
 /// Opens a file with a shared lock: etcd holds an exclusive one, so none uses the file now or starts to.
-fn open_locked(path: &Path, missing: ExitVerdict) -> Result<(File, u64), CommandFailure> {
+fn open_locked(path: &Path, missing: Verdict) -> Result<(File, u64), CommandFailure> {
     let read = |source| InspectError::Read {
         path: path.to_owned(),
         source,

@@ -10,6 +10,7 @@ use mainstay_archive::chain::{
 use mainstay_mvcc::DatabaseStatus;
 use mainstay_store::StoreConfig;
 use mainstay_telemetry::{ProgressReporter, format_bytes};
+use mainstay_verdict::Verdict;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use crate::available_threads;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::directory::sample_progress;
-use crate::failure::{Classify, CommandFailure, ExitVerdict};
+use crate::failure::{Classify, CommandFailure};
 use crate::object_check::{DeltaSpan, ObjectReadOptions, ReachedState, check_chain};
 use crate::outcome::CommandOutcome;
 use crate::rebuild::{HashCheck, Meter, RebuildError, StopPoint};
@@ -127,14 +128,14 @@ pub(crate) async fn verify(
     let work = tokio::task::spawn_blocking(move || check_all_objects(&objects, &sources, &options));
     let findings = work
         .await
-        .map_err(|error| CommandFailure::new(ExitVerdict::Failed, &error))?;
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))?;
     drop(progress);
     build_outcome(&backup.catalogue, &target, chosen, &findings)
 }
 
 fn choose_failure(chosen: Result<SnapshotChain, ChooseError>) -> CommandFailure {
     match chosen {
-        Ok(_) => CommandFailure::from_reason(ExitVerdict::Failed, "nothing to verify"),
+        Ok(_) => CommandFailure::from_reason(Verdict::Failed, "nothing to verify"),
         Err(error) => error.into(),
     }
 }
@@ -178,7 +179,7 @@ fn build_outcome(
             Err(CommandFailure::from(error).with_details(build_details(&reports, None)))
         }
         None => Err(CommandFailure::from_reason(
-            ExitVerdict::Failed,
+            Verdict::Failed,
             "not every object of the chain was read",
         )),
     }
@@ -188,9 +189,9 @@ fn build_outcome(
 fn find_store_failure(findings: &[ObjectCheck]) -> Option<CommandFailure> {
     findings.iter().find_map(|finding| {
         let error = finding.contents.as_ref().err()?;
-        let is_store = error.verdict() == ExitVerdict::StoreUnavailable;
+        let is_store = error.verdict() == Verdict::StoreUnavailable;
         is_store.then(|| {
-            CommandFailure::new(ExitVerdict::StoreUnavailable, error)
+            CommandFailure::new(Verdict::StoreUnavailable, error)
                 .with_next_step("run the same command again when the store is reachable")
         })
     })
@@ -246,7 +247,7 @@ fn build_success(
         );
     }
     CommandOutcome::new(
-        ExitVerdict::Restorable,
+        Verdict::Restorable,
         text,
         &build_details(reports, Some((chain, reached))),
     )
@@ -293,7 +294,7 @@ fn build_damage_failure(
         ),
         _ => suggest_alternative(catalogue, request, &faults),
     };
-    CommandFailure::from_reason(ExitVerdict::DamagedBackup, reason).with_next_step(next)
+    CommandFailure::from_reason(Verdict::DamagedBackup, reason).with_next_step(next)
 }
 
 fn suggest_alternative(

@@ -7,8 +7,9 @@ use std::thread;
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::name::SnapshotKind;
 use mainstay_mvcc::DatabaseStatus;
+use mainstay_verdict::Verdict;
 
-use crate::failure::{Classify, ExitVerdict};
+use crate::failure::Classify;
 use crate::object_check::{DeltaSpan, ObjectReadOptions, check_delta, check_full_with_facts};
 use crate::rebuild::{ObjectSource, RebuildError};
 
@@ -50,7 +51,7 @@ pub(super) fn check_all_objects(
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(object) = objects.get(at) else { break };
             let contents = check_object(object, sources, options);
-            if matches!(&contents, Err(error) if error.verdict() == ExitVerdict::StoreUnavailable) {
+            if matches!(&contents, Err(error) if error.verdict() == Verdict::StoreUnavailable) {
                 // The other objects would fail as well, each after its own retries.
                 is_unavailable.store(true, Ordering::Relaxed);
             }

@@ -3,8 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use mainstay_restorer::failure::ExitVerdict;
 use mainstay_testkit::EtcdRelease;
+use mainstay_verdict::Verdict;
 
 use super::testbed::{InitResult, InitTestbed};
 use crate::home::expect_success;
@@ -16,7 +16,7 @@ fn testbed_with_data() -> InitTestbed {
     let restored = stage
         .home
         .run_on_bucket("restore", &["--data-dir", data_dir.to_str().unwrap()]);
-    expect_success(restored, ExitVerdict::Restored);
+    expect_success(restored, Verdict::Restored);
     stage.write_templates("new", &[0]);
     stage
 }

@@ -6,7 +6,7 @@ use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{
     Incident, RecoveryCause, RecoverySource, RecoveryStage, RecoveryTarget,
 };
-use mainstay_verdict::CommandDetails;
+use mainstay_verdict::{CommandDetails, Verdict};
 
 use crate::decide::recovery::{RecoveryBlocker, RecoveryStep};
 use crate::decide::tests::fixture::*;
@@ -104,12 +104,12 @@ pub(super) fn succeeded_job() -> JobState {
     }
 }
 
-pub(super) fn failed_job(verdict: &str, seconds_ago: i64) -> JobState {
+pub(super) fn failed_job(verdict: Verdict, seconds_ago: i64) -> JobState {
     JobState::Failed {
         at: ago(seconds_ago),
         failure: JobFailure {
             class: FailureClass::Process,
-            verdict: Some(verdict.to_owned()),
+            verdict: Some(verdict),
             superseded_by: None,
             message: "store unreachable".to_owned(),
         },
@@ -122,7 +122,7 @@ pub(super) fn superseded_job(by: u64, seconds_ago: i64) -> JobState {
         at: ago(seconds_ago),
         failure: JobFailure {
             class: FailureClass::Process,
-            verdict: Some("in-use".to_owned()),
+            verdict: Some(Verdict::InUse),
             superseded_by: Some(Epoch(by)),
             message: "another writer owns this volume".to_owned(),
         },

@@ -378,7 +378,7 @@ impl RecoveryModel {
                 at,
                 failure: JobFailure {
                     class: FailureClass::Process,
-                    verdict: Some("in-use".to_owned()),
+                    verdict: Some(mainstay_verdict::Verdict::InUse),
                     superseded_by: superseding_epoch.map(Epoch),
                     message: "another writer owns this volume".to_owned(),
                 },
@@ -387,7 +387,7 @@ impl RecoveryModel {
                 at,
                 failure: JobFailure {
                     class: FailureClass::Process,
-                    verdict: Some("store-unavailable".to_owned()),
+                    verdict: Some(mainstay_verdict::Verdict::StoreUnavailable),
                     superseded_by: None,
                     message: "store unreachable".to_owned(),
                 },
@@ -420,7 +420,7 @@ impl RecoveryModel {
                 at,
                 failure: JobFailure {
                     class: FailureClass::Process,
-                    verdict: Some("no-backup".to_owned()),
+                    verdict: Some(mainstay_verdict::Verdict::NoBackup),
                     superseded_by: None,
                     message: "no backup found".to_owned(),
                 },

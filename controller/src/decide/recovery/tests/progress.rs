@@ -2,6 +2,7 @@
 
 use mainstay_coordination::Epoch;
 use mainstay_coordination::incident::{RecoveryCause, RecoveryStage};
+use mainstay_verdict::Verdict;
 
 use super::fixture::*;
 use crate::decide::recovery::{RecoveryBlocker, RecoveryJobKind, RecoveryStep};
@@ -107,12 +108,12 @@ fn emptying_a_volume_is_retried_after_a_delay() {
             .with_job(0, succeeded_job())
             .with_job(2, succeeded_job())
     };
-    let fixture = emptied().with_job(1, failed_job("disk", 5));
+    let fixture = emptied().with_job(1, failed_job(Verdict::Disk, 5));
     let ordinal = Ordinal(1);
     assert!(
         matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { ordinal: on, .. } if on == ordinal)
     );
-    let fixture = emptied().with_job(1, failed_job("disk", 30));
+    let fixture = emptied().with_job(1, failed_job(Verdict::Disk, 30));
     let uid = "job".to_owned();
     assert_eq!(
         fixture.recovery_step(),
@@ -129,7 +130,7 @@ fn emptying_a_volume_is_retried_after_a_delay() {
 #[test]
 fn unmountable_minority_of_volumes_does_not_block_the_recovery() {
     let timed_out = || {
-        let mut state = failed_job("", 1);
+        let mut state = failed_job(Verdict::Failed, 1);
         let JobState::Failed { failure, .. } = &mut state else {
             unreachable!()
         };
@@ -156,7 +157,7 @@ fn unmountable_minority_of_volumes_does_not_block_the_recovery() {
 fn foreign_volume_is_not_emptied() {
     let fixture = recovery_in_progress(3, 0)
         .with_job(0, succeeded_job())
-        .with_job(1, failed_job("wrong-volume", 1))
+        .with_job(1, failed_job(Verdict::WrongVolume, 1))
         .with_job(2, succeeded_job());
     assert_eq!(fixture.recorded_incident().stage, RecoveryStage::Restored);
 }
@@ -244,15 +245,16 @@ fn job_result_of_a_lost_document_does_not_count_for_a_new_recovery() {
 
 #[test]
 fn failed_restore_is_retried_with_growing_delay() {
-    let fixture = recovery_in_progress(1, 0).with_job(0, failed_job("store-unavailable", 5));
+    let fixture = recovery_in_progress(1, 0).with_job(0, failed_job(Verdict::StoreUnavailable, 5));
     assert!(
         matches!(fixture.recovery_blocker(), RecoveryBlocker::JobFailed { reason, .. } if reason == "store unreachable")
     );
     let next = recovery_in_progress(1, 0)
-        .with_job(0, failed_job("store-unavailable", 21))
+        .with_job(0, failed_job(Verdict::StoreUnavailable, 21))
         .recorded_incident();
     assert_eq!((next.stage, next.attempt), (RecoveryStage::Restoring, 2));
-    let mut second = recovery_in_progress(1, 0).with_job(0, failed_job("store-unavailable", 21));
+    let mut second =
+        recovery_in_progress(1, 0).with_job(0, failed_job(Verdict::StoreUnavailable, 21));
     second.incident_mut().attempt = 2;
     assert!(
         matches!(second.recovery_step(), RecoveryStep::DeleteJob { .. }),
@@ -356,7 +358,8 @@ fn epoch_is_raised_only_for_a_job_of_this_attempt_with_our_lock() {
 #[test]
 fn recovery_of_a_loss_is_never_abandoned_but_a_requested_one_is() {
     let fixture = |cause| {
-        let mut fixture = recovery_in_progress(1, 0).with_job(0, failed_job("incomplete", 1));
+        let mut fixture =
+            recovery_in_progress(1, 0).with_job(0, failed_job(Verdict::Incomplete, 1));
         fixture.incident_mut().cause = cause;
         fixture
     };
@@ -383,7 +386,8 @@ fn foreign_volume_is_never_restored_to() {
         RecoveryCause::QuorumLost,
         RecoveryCause::Requested,
     ] {
-        let mut fixture = recovery_in_progress(1, 0).with_job(0, failed_job("wrong-volume", 1_000));
+        let mut fixture =
+            recovery_in_progress(1, 0).with_job(0, failed_job(Verdict::WrongVolume, 1_000));
         fixture.incident_mut().cause = cause;
         assert_eq!(
             fixture.recorded_incident().stage,
