@@ -26,7 +26,7 @@ pub(crate) struct LastKnown {
     /// The generation that was last applied.
     pub(crate) observed_generation: Option<i64>,
     /// The oldest etcd version that a member last reported.
-    pub(crate) etcd_version: Option<super::upgrade::EtcdVersion>,
+    pub(crate) etcd_version: Option<mainstay_ids::EtcdVersion>,
     /// Time since which data is known to be lost.
     pub(crate) data_lost_since: Option<Timestamp>,
     /// Last published results of backup maintenance.

@@ -3,10 +3,12 @@
 //! A leaf crate: no dependencies, no I/O. The types make it a compile error to mix up two `u64`s of different
 //! meaning.
 
+mod etcd_version;
 mod hash_kv;
 
 use std::fmt;
 
+pub use etcd_version::EtcdVersion;
 pub use hash_kv::{HashKv, ParseHashKvError};
 
 macro_rules! counter {

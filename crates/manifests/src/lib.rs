@@ -54,7 +54,7 @@ pub use budget::ALLOW_UNHEALTHY_POD_EVICTION;
 pub use error::RenderError;
 pub use names::{Names, Ordinal};
 pub use objects::ManifestObject;
-pub use pod::{CONFIG_CHECKSUM, ETCD_CONTAINER, EtcdVersion, INIT_CONTAINER, SIDECAR_CONTAINER};
+pub use pod::{CONFIG_CHECKSUM, ETCD_CONTAINER, INIT_CONTAINER, SIDECAR_CONTAINER};
 pub use render_input::{EtcdClusterState, PeerTlsPhase, RenderInput, RuntimeComponents, UrlScheme};
 pub use settings::{DefaultImages, LOCAL_STORE_ROOT, OperatorSettings, PullPolicy};
 pub use stateful_set::DEFAULT_PVC_SIZE;

@@ -425,7 +425,7 @@ fn cluster_without_quorum_takes_any_permitted_image_without_snapshot() {
             .etcd_image,
         None
     );
-    fixture.last_known.etcd_version = crate::decide::upgrade::EtcdVersion::parse("3.4.34");
+    fixture.last_known.etcd_version = mainstay_ids::EtcdVersion::parse("3.4.34");
     assert_eq!(
         fixture
             .plan()

@@ -1,8 +1,8 @@
 //! The etcd container: the upstream image with a plain configuration file and no wrapper.
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
+use mainstay_ids::EtcdVersion;
 
-use super::version::EtcdVersion;
 use super::{
     ETCD_CONTAINER, RUN_MOUNT, RUN_VOLUME, data_mount, into_read_only, probes, security,
     volume_mount,

@@ -16,7 +16,6 @@ pub(crate) mod init;
 pub(crate) mod probes;
 pub(crate) mod security;
 mod sidecar;
-mod version;
 
 use std::collections::BTreeMap;
 
@@ -26,8 +25,6 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-pub use version::EtcdVersion;
 
 use crate::context::RenderContext;
 use crate::error::RenderError;

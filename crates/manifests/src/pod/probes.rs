@@ -11,8 +11,7 @@
 
 use k8s_openapi::api::core::v1::{HTTPGetAction, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
-use super::version::EtcdVersion;
+use mainstay_ids::EtcdVersion;
 
 /// First version of etcd with a serializable health check.
 const SERIALIZABLE_SINCE: EtcdVersion = EtcdVersion::new(3, 5, 0);

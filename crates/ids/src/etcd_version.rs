@@ -24,13 +24,14 @@ impl EtcdVersion {
     }
 
     /// The version in the tag of an image: `…/etcd:v3.5.21`, `etcd:3.4.34-0@sha256:…`. `None` if the tag is not
-    /// a version.
+    /// a version of etcd.
     pub fn from_image(image: &str) -> Option<Self> {
         let (name, _digest) = image.split_once('@').unwrap_or((image, ""));
         // A registry can contain a port, so only the last path component is searched for the tag.
         let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
         let (_, tag) = last.split_once(':')?;
-        Self::parse(tag)
+        // Majors below 3 version a wrapper such as etcd-wrapper:v0.6.2, not etcd.
+        Self::parse(tag).filter(|version| version.major >= 3)
     }
 
     /// Parses `3.5.21` or `v3.5.21`, optionally with a suffix after `-` or `+`.
@@ -59,6 +60,8 @@ mod tests {
             ("registry:5000/etcd-development/etcd:v3.5.21", (3, 5, 21)),
             ("etcd:3.4.34-0", (3, 4, 34)),
             ("etcd:3.6.0+build@sha256:0123", (3, 6, 0)),
+            ("etcd:v3.5.21@sha256:00", (3, 5, 21)),
+            ("host:5000/etcd:3.6.1-0", (3, 6, 1)),
         ] {
             let (major, minor, patch) = expected;
             let version = EtcdVersion::new(major, minor, patch);
@@ -75,6 +78,7 @@ mod tests {
             "etcd:3.5",
             "etcd:3.5.1.2",
             "etcd@sha256:0123",
+            "etcd-wrapper:v0.6.2",
         ] {
             assert_eq!(EtcdVersion::from_image(image), None, "{image}");
         }
