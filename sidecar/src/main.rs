@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mainstay_heaps::reexec_with_one_arena();
+    mainstay_telemetry::reexec_with_one_arena();
     mainstay_sidecar::run::main()
 }

@@ -1,4 +1,4 @@
-//! Logging, progress and error formatting of the three programs.
+//! Logging, progress, error formatting and allocator settings of the three programs.
 //!
 //! ```text
 //! LogArgs → subscriber (stderr, text or JSON)      job → Progress → bar on a terminal
@@ -15,9 +15,11 @@
 mod bytes;
 mod error_chain;
 mod logs;
+mod malloc;
 mod progress;
 
 pub use bytes::format_bytes;
 pub use error_chain::ErrorChain;
 pub use logs::{LogArgs, LogFormat};
+pub use malloc::reexec_with_one_arena;
 pub use progress::{ProgressReporter, ProgressSample, RESTORE_JOB};
