@@ -19,7 +19,7 @@ use crate::etcd::{EtcdCall, EtcdClient, EtcdError, with_timeout};
 use crate::http::{FindLeader, LeaderError};
 use crate::kubernetes::{self, LeaseMetrics, PinReader};
 use crate::maintenance::{Connect, EtcdConnectError};
-use crate::metrics::{GarbageLabel, LeaseLabel, SidecarMetrics};
+use crate::metrics::{GarbageLabel, SidecarMetrics};
 use crate::retention::{
     DeletionOutcome, PinSource, PinnedKeys, PinsError, Retention, RetentionConfig, RetentionMetrics,
 };
@@ -169,11 +169,6 @@ impl PinSource for ConfigMapPins {
 
 impl LeaseMetrics for SidecarMetrics {
     fn record_lease_update(&self, lease: kubernetes::LeaseKind, succeeded: bool) {
-        let lease = match lease {
-            kubernetes::LeaseKind::Member => LeaseLabel::Member,
-            kubernetes::LeaseKind::FullSnapshot => LeaseLabel::FullSnapshot,
-            kubernetes::LeaseKind::DeltaSnapshot => LeaseLabel::DeltaSnapshot,
-        };
         self.count_lease_update(lease, succeeded);
     }
 }

@@ -17,7 +17,7 @@ use mainstay_coordination::incident::{
 };
 use mainstay_coordination::member::{MemberState, RestorePhase};
 use mainstay_coordination::{
-    AcquireOutcome, ConfigMapBacking, CoordinationError, Coordinator, Epoch, LockFence,
+    AcquireOutcome, ConfigMapBacking, CoordinationError, Coordinator, Epoch, HeldLock, LockFence,
     LockRequest, LockToken, Purpose,
 };
 use mainstay_crds::Etcd;
@@ -155,8 +155,6 @@ pub(crate) fn get_coordinator(ctx: &Context, etcd: &Etcd) -> Arc<Coordinator> {
         Coordinator::new(Arc::new(backing.with_metadata(metadata)))
     })
 }
-
-type HeldLock = mainstay_coordination::HeldLock;
 
 fn coordination_error(step: &'static str) -> impl Fn(CoordinationError) -> ActError {
     move |source| ActError::Coordinate { step, source }

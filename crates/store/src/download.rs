@@ -19,6 +19,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, TryStreamExt, stream};
 use tokio::runtime::Handle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{AttemptError, StoreError, StoreOperation};
@@ -112,6 +113,36 @@ impl Download {
             download: self,
             current: Bytes::new(),
         }
+    }
+
+    /// A blocking reader whose reads fail once the guard is dropped: a future that is dropped with its guard leaves no
+    /// blocking thread behind.
+    pub fn into_cancellable_reader(self) -> (CancellableReader<DownloadReader>, DropGuard) {
+        CancellableReader::new(self.into_reader())
+    }
+}
+
+/// A reader that fails once the [`DropGuard`] created with it is dropped.
+#[derive(Debug)]
+pub struct CancellableReader<R> {
+    reader: R,
+    stop: CancellationToken,
+}
+
+impl<R: Read> CancellableReader<R> {
+    fn new(reader: R) -> (Self, DropGuard) {
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
+        (Self { reader, stop }, guard)
+    }
+}
+
+impl<R: Read> Read for CancellableReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_cancelled() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.reader.read(buffer)
     }
 }
 

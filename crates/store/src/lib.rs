@@ -38,7 +38,7 @@ mod upload;
 pub use args::{SourceStoreArgs, StoreArgs, StoreArgsError};
 pub use config::{StorageProvider, StoreConfig, StoreRole, TransferConfig};
 pub use credentials::{CredentialError, CredentialFingerprint};
-pub use download::{Download, DownloadReader};
+pub use download::{CancellableReader, Download, DownloadReader};
 pub use environment::Environment;
 pub use error::{AttemptError, ErrorClass, ObjectLocation, StoreError, StoreOperation};
 pub use provider::{ExternalAccountError, StoreOpenError};

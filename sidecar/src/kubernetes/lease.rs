@@ -20,6 +20,19 @@ pub enum LeaseKind {
     DeltaSnapshot,
 }
 
+impl LeaseKind {
+    pub(crate) const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
+
+    /// Label value of metrics.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Member => "member",
+            Self::FullSnapshot => "full-snapshot",
+            Self::DeltaSnapshot => "delta-snapshot",
+        }
+    }
+}
+
 /// Desired content of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DesiredLease {

@@ -53,30 +53,6 @@ impl GapCause {
     }
 }
 
-/// A Kubernetes Lease that the sidecar renews.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LeaseLabel {
-    /// Heartbeat of the member.
-    Member,
-    /// Revision of the latest full snapshot.
-    FullSnapshot,
-    /// Revision of the latest delta snapshot.
-    DeltaSnapshot,
-}
-
-impl LeaseLabel {
-    pub(crate) const ALL: [Self; 3] = [Self::Member, Self::FullSnapshot, Self::DeltaSnapshot];
-
-    /// Label value.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Member => "member",
-            Self::FullSnapshot => "full-snapshot",
-            Self::DeltaSnapshot => "delta-snapshot",
-        }
-    }
-}
-
 /// Kind of object that garbage collection deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GarbageLabel {

@@ -2,8 +2,9 @@
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Result};
 
-use super::labels::{self, GapCause, LeaseLabel, pair_labels, pair_with_outcome, single_labels};
+use super::labels::{self, GapCause, pair_labels, pair_with_outcome, single_labels};
 use super::registrar::{MetricDesc, Registrar};
+use crate::kubernetes::LeaseKind;
 
 const BUILD: MetricDesc = (
     "mainstay_build_info",
@@ -115,7 +116,7 @@ impl MainstaySeries {
         let kinds = single_labels(labels::kind_labels());
         let role_labels = single_labels(labels::role_labels());
         let gaps = single_labels(GapCause::ALL.map(GapCause::as_str));
-        let leases = pair_with_outcome(LeaseLabel::ALL.map(LeaseLabel::as_str));
+        let leases = pair_with_outcome(LeaseKind::ALL.map(LeaseKind::label));
         let responses = pair_labels(labels::ROUTES, labels::STATUS_CLASSES);
         let version = [[env!("CARGO_PKG_VERSION")]];
         register

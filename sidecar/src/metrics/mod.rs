@@ -28,6 +28,7 @@ use mainstay_ids::Revision;
 use mainstay_store::ErrorClass;
 use prometheus::{Registry, TextEncoder};
 
+use crate::kubernetes::LeaseKind;
 use crate::state::{SidecarRole, StoredSnapshot};
 use etcdbr_series::EtcdbrSeries;
 use mainstay_series::MainstaySeries;
@@ -35,7 +36,7 @@ use registrar::{MetricDesc, Registrar};
 use scraped::ScrapedMetric;
 use snapshot_ages::SnapshotAges;
 
-pub(crate) use labels::{GapCause, GarbageLabel, LeaseLabel, OTHER_ROUTE, ROUTES};
+pub(crate) use labels::{GapCause, GarbageLabel, OTHER_ROUTE, ROUTES};
 
 /// Media type of the output of [`SidecarMetrics::render`].
 pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -288,8 +289,8 @@ impl SidecarMetrics {
     }
 
     /// Counts a write of a Kubernetes Lease.
-    pub(crate) fn count_lease_update(&self, lease: LeaseLabel, succeeded: bool) {
-        let labels = [lease.as_str(), labels::outcome_label(succeeded)];
+    pub(crate) fn count_lease_update(&self, lease: LeaseKind, succeeded: bool) {
+        let labels = [lease.label(), labels::outcome_label(succeeded)];
         self.mainstay.lease_updates.with_label_values(&labels).inc();
     }
 

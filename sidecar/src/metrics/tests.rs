@@ -44,7 +44,7 @@ fn exercised_metrics() -> SidecarMetrics {
         for what in GarbageLabel::ALL {
             metrics.count_garbage_collected(what, succeeded);
         }
-        for lease in LeaseLabel::ALL {
+        for lease in LeaseKind::ALL {
             metrics.count_lease_update(lease, succeeded);
         }
         metrics.observe_defragmentation(succeeded, 1.0);

@@ -13,7 +13,6 @@ use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
 use mainstay_store::{SnapStore, StoreError};
 use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
 
 /// Download buffer in bytes; reading ahead further would only take memory from etcd.
 const BUDGET_BYTES: u64 = 4 << 20;
@@ -91,12 +90,7 @@ pub(super) async fn verify_object(
         .download_with_budget(&object.key, Some(object.size), BUDGET_BYTES)
         .await
         .map_err(|source| ObjectReadError::Open { key: key(), source })?;
-    let stop = CancellationToken::new();
-    let source = CancellableReader {
-        reader: download.into_reader(),
-        stop: stop.clone(),
-    };
-    let _stop_when_dropped = stop.drop_guard();
+    let (source, _stop_when_dropped) = download.into_cancellable_reader();
     let examined = object.clone();
     let outcome = tokio::task::spawn_blocking(move || verify_stored(&examined, source))
         .await
@@ -187,21 +181,6 @@ fn verify_delta(stream: impl Read, start: Revision, last: Revision) -> Result<()
             let (first, last) = observed.unwrap_or_default();
             Err(ObjectDamage::Range { first, last })
         }
-    }
-}
-
-/// Fails reads once cancelled, so that a dropped future does not leave a blocking thread behind.
-struct CancellableReader<R> {
-    reader: R,
-    stop: CancellationToken,
-}
-
-impl<R: Read> Read for CancellableReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.is_cancelled() {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        self.reader.read(buffer)
     }
 }
 

@@ -10,7 +10,6 @@ use mainstay_archive::delta::{DeltaError, DeltaReader};
 use mainstay_bbolt::{BboltError, Cursor, Database, Direction};
 use mainstay_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
 use mainstay_store::{SnapStore, StoreError};
-use tokio_util::sync::CancellationToken;
 
 use super::history_match::LastEvent;
 
@@ -111,12 +110,8 @@ async fn open_and_read(
         .download_with_budget(&object.key, Some(object.size), BUDGET_BYTES)
         .await
         .map_err(|source| LastEventError::Store { key: key(), source })?;
-    let stop = CancellationToken::new();
-    let stored: ObjectStream = Box::new(CancellableReader {
-        reader: download.into_reader(),
-        stop: stop.clone(),
-    });
-    let _stop_when_dropped = stop.drop_guard();
+    let (reader, _stop_when_dropped) = download.into_cancellable_reader();
+    let stored: ObjectStream = Box::new(reader);
     let object = object.clone();
     let reading = tokio::task::spawn_blocking(move || read(&object, stored));
     reading
@@ -182,21 +177,6 @@ fn read_delta(
             Ok(None) => return Ok(last),
             Err(source) => return Err(LastEventError::Delta { key: key(), source }),
         }
-    }
-}
-
-/// Fails reads once cancelled, so that a dropped future does not leave a blocking thread behind.
-struct CancellableReader<R> {
-    reader: R,
-    stop: CancellationToken,
-}
-
-impl<R: Read> Read for CancellableReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.is_cancelled() {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        self.reader.read(buffer)
     }
 }
 
