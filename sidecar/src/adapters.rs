@@ -21,7 +21,8 @@ use crate::kubernetes::{self, LeaseMetrics, PinReader};
 use crate::maintenance::{Connect, EtcdConnectError};
 use crate::metrics::{GarbageLabel, SidecarMetrics};
 use crate::retention::{
-    DeletionOutcome, PinSource, PinnedKeys, PinsError, Retention, RetentionConfig, RetentionMetrics,
+    DeletionOutcome, FreezeReason, PinSource, PinnedKeys, PinsError, Retention, RetentionConfig,
+    RetentionMetrics, ScopeSource,
 };
 use crate::session::LeaderTask;
 
@@ -93,6 +94,7 @@ fn to_connect_error(endpoint: &str, error: EtcdError) -> EtcdConnectError {
 pub(crate) struct RetentionTask {
     pub(crate) store: BackupStore,
     pub(crate) config: RetentionConfig,
+    pub(crate) scope: Arc<dyn ScopeSource>,
     pub(crate) pins: Arc<dyn PinSource>,
     pub(crate) metrics: SidecarMetrics,
 }
@@ -104,8 +106,8 @@ impl LeaderTask for RetentionTask {
                 match self.store.open().await {
                     Ok(store) => {
                         let metrics = Arc::new(self.metrics.clone());
-                        let pins = Arc::clone(&self.pins);
-                        let retention = Retention::new(store, self.config, pins, metrics);
+                        let (scope, pins) = (Arc::clone(&self.scope), Arc::clone(&self.pins));
+                        let retention = Retention::new(store, self.config, scope, pins, metrics);
                         return retention.run(stop).await;
                     }
                     Err(error) => warn!(error = %ErrorChain(&error), "failed to open the object store, garbage collection waits"),
@@ -136,6 +138,10 @@ impl RetentionMetrics for SidecarMetrics {
 
     fn record_damaged(&self, objects: usize) {
         self.set_damaged_objects(objects);
+    }
+
+    fn record_freeze(&self, reason: Option<FreezeReason>) {
+        self.set_retention_frozen(reason);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::maintenance::previous_data::PreviousDataCleaner;
 use crate::metrics::SidecarMetrics;
 use crate::own_member::MemberReconciler;
 use crate::retention::args::RetentionArgs;
-use crate::retention::{PinSource, StaticPins};
+use crate::retention::{PinSource, SessionScope, StaticPins};
 use crate::session::{BackupLeader, LeaderTask, SessionConfig, SnapshotHandle, SnapshotQueue};
 use crate::state::{SidecarState, StateReceiver, StateSender};
 
@@ -101,7 +101,11 @@ impl SidecarTasks {
         let timeout = shared.etcd.config().snapshot_timeout;
         let threads = compression_threads();
         let config = args.snapshots.into_session_config(timeout, threads);
-        let tasks = shared.build_leader_tasks(args.retention, kubernetes.as_ref());
+        let scope = SessionScope {
+            state_rx: shared.state_rx.clone(),
+            schedule: config.schedule.clone(),
+        };
+        let tasks = shared.build_leader_tasks(args.retention, scope, kubernetes.as_ref());
         let session = shared.build_leader(config, tasks);
         let connector: Arc<dyn Connect> = Arc::new(EtcdConnector(shared.etcd.clone()));
         let (peer_tls, is_peer_tls) = watch::channel(None);
@@ -164,6 +168,7 @@ impl SharedResources {
     fn build_leader_tasks(
         &self,
         retention: RetentionArgs,
+        scope: SessionScope,
         kubernetes: Option<&NamespaceConnection>,
     ) -> Vec<Arc<dyn LeaderTask>> {
         let Some(bucket) = &self.store else {
@@ -185,6 +190,7 @@ impl SharedResources {
         vec![Arc::new(RetentionTask {
             store: bucket.clone(),
             config: retention.into_config(),
+            scope: Arc::new(scope),
             pins,
             metrics: self.metrics.clone(),
         })]

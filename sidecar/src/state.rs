@@ -70,6 +70,19 @@ pub struct MemberStatus {
     pub observed_at: Timestamp,
 }
 
+/// What a session found out about the backup in the store: whether it continues this etcd's history. Retention deletes
+/// nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum BackupHistory {
+    /// Not compared yet, not comparable, or of another history.
+    #[default]
+    Unverified,
+    /// Only this full snapshot, taken by this sidecar, and what follows it.
+    OwnSince(SnapshotName),
+    /// All of it.
+    Matched,
+}
+
 /// Reason why no backup is taken although this sidecar leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFailure {
@@ -115,6 +128,8 @@ pub struct SidecarState {
     pub is_full_running: bool,
     /// Current failure of backups.
     pub failure: Option<BackupFailure>,
+    /// Relation of the backup to this etcd.
+    pub history: BackupHistory,
 }
 
 /// Write side of the state.
@@ -142,4 +157,30 @@ pub(crate) fn record_failure(state_tx: &StateSender, class: &'static str, text: 
 /// Records that backups work again.
 pub(crate) fn clear_failure(state_tx: &StateSender) {
     state_tx.send_if_modified(|state| state.failure.take().is_some());
+}
+
+/// Records that a session compared the backup with etcd. What an earlier session of this process could not verify stays
+/// out of reach: snapshots of this etcd on top of it prove nothing about it.
+pub(crate) fn record_history_match(state_tx: &StateSender, is_match: bool) {
+    state_tx.send_if_modified(|state| {
+        let next = match (&state.history, is_match) {
+            (BackupHistory::OwnSince(_), true) => return false,
+            (_, true) => BackupHistory::Matched,
+            (_, false) => BackupHistory::Unverified,
+        };
+        let is_changed = state.history != next;
+        state.history = next;
+        is_changed
+    });
+}
+
+/// Records a full snapshot that this sidecar stored: it belongs to this etcd, whatever is older.
+pub(crate) fn record_own_full(state_tx: &StateSender, full: &SnapshotName) {
+    state_tx.send_if_modified(|state| {
+        let is_unverified = state.history == BackupHistory::Unverified;
+        if is_unverified {
+            state.history = BackupHistory::OwnSince(full.clone());
+        }
+        is_unverified
+    });
 }

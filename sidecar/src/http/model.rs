@@ -181,6 +181,7 @@ impl StatusResponse {
             delta_checked_at,
             is_full_running: full_under_way,
             failure,
+            history: _, // the metric of frozen retention reports what follows from it
         } = state;
         Self {
             version: env!("CARGO_PKG_VERSION"),

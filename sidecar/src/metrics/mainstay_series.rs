@@ -5,6 +5,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Result
 use super::labels::{self, GapCause, pair_labels, pair_with_outcome, single_labels};
 use super::registrar::{MetricDesc, Registrar};
 use crate::kubernetes::LeaseKind;
+use crate::retention::FreezeReason;
 
 const BUILD: MetricDesc = (
     "mainstay_build_info",
@@ -70,6 +71,10 @@ const DAMAGED: MetricDesc = (
     "mainstay_damaged_objects",
     "Objects of the backup that garbage collection read and found damaged.",
 );
+const FROZEN: MetricDesc = (
+    "mainstay_retention_frozen",
+    "1 while garbage collection deletes nothing for this reason.",
+);
 const ALARM: MetricDesc = (
     "mainstay_etcd_alarm",
     "1 while etcd has an alarm of this kind.",
@@ -105,6 +110,7 @@ pub(super) struct MainstaySeries {
     pub(super) buffer_bytes: IntGauge,
     pub(super) unknown_lease_ttls: IntCounter,
     pub(super) damaged_objects: IntGauge,
+    pub(super) retention_frozen: IntGaugeVec,
     pub(super) alarm: IntGaugeVec,
     pub(super) lease_updates: IntCounterVec,
     pub(super) http_requests: IntCounterVec,
@@ -143,6 +149,11 @@ impl MainstaySeries {
             buffer_bytes: register.gauge(BUFFER)?,
             unknown_lease_ttls: register.counter(UNKNOWN_LEASE_TTLS)?,
             damaged_objects: register.gauge(DAMAGED)?,
+            retention_frozen: register.gauges(
+                FROZEN,
+                ["reason"],
+                &single_labels(FreezeReason::ALL.map(FreezeReason::as_str)),
+            )?,
             alarm: register.gauges(ALARM, ["alarm"], &single_labels(labels::ALARM_KINDS))?,
             lease_updates: register.counters(LEASES, ["lease", "succeeded"], &leases)?,
             http_requests: register.counters(REQUESTS, ["route", "status"], &responses)?,

@@ -29,6 +29,7 @@ use mainstay_store::ErrorClass;
 use prometheus::{Registry, TextEncoder};
 
 use crate::kubernetes::LeaseKind;
+use crate::retention::FreezeReason;
 use crate::state::{SidecarRole, StoredSnapshot};
 use etcdbr_series::EtcdbrSeries;
 use mainstay_series::MainstaySeries;
@@ -182,6 +183,15 @@ impl SidecarMetrics {
         self.mainstay.damaged_objects.set(objects);
     }
 
+    /// Records why garbage collection deletes nothing; `None` when it works.
+    pub(crate) fn set_retention_frozen(&self, reason: Option<FreezeReason>) {
+        for one in FreezeReason::ALL {
+            let series = &self.mainstay.retention_frozen;
+            let gauge = series.with_label_values(&[one.as_str()]);
+            gauge.set((reason == Some(one)).into());
+        }
+    }
+
     /// Counts an object that garbage collection deleted, or failed to delete.
     pub(crate) fn count_garbage_collected(&self, what: impl Into<GarbageLabel>, succeeded: bool) {
         let labels = [what.into().as_str(), labels::outcome_label(succeeded)];
@@ -208,6 +218,7 @@ impl SidecarMetrics {
         if matches!(now, SidecarRole::Follower | SidecarRole::Learner) {
             // The leader checks the backup and reports damage. In role Unknown there may be no leader, so the value stays.
             self.set_damaged_objects(0);
+            self.set_retention_frozen(None);
         }
         self.update_snapshot_ages(|duty| duty.set_role(now, Timestamp::now()));
     }

@@ -1,14 +1,16 @@
 //! Deletes snapshots that the retention policy no longer keeps, after verifying that the newest chain is restorable.
 //!
 //! ```text
-//! list ─► plan by names ─ nothing to delete ─► done
+//! list ─► scope: whose history is it? ─ unknown, or backups fail ─► frozen: nothing is deleted
+//!   └─► plan by names ─ nothing to delete ─► done
 //!              └─► verify: read the newest chain, each object once ─► pins ─► plan ─► delete, or log (dry run)
 //! ```
 //!
-//! **Input**: a store, [`RetentionConfig`], [`PinSource`]. **Output**: deletions, a [`RetentionSummary`], calls of
+//! **Input**: a store, [`RetentionConfig`], [`ScopeSource`], [`PinSource`]. **Output**: deletions, a [`RetentionSummary`], calls of
 //! [`RetentionMetrics`].
 //!
-//! **Invariants**: nothing is deleted before a newer chain was read to its last byte. If the store or the pins cannot be
+//! **Invariants**: nothing is deleted from a history that is not known to be this etcd's, nor by the node's clock alone.
+//! Nothing is deleted before a newer chain was read to its last byte. If the store or the pins cannot be
 //! read, nothing is deleted in that run. Objects that the store protects (object lock, immutable blobs) are skipped and
 //! retried an hour later. The selection itself is pure: [`mainstay_archive::retention`].
 //!
@@ -19,6 +21,7 @@ mod cache;
 mod chain_verification;
 mod object_lock;
 mod pins;
+mod scope;
 mod verification;
 
 use std::collections::BTreeSet;
@@ -29,8 +32,8 @@ use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::layout::list_prefixes;
 use mainstay_archive::retention::{
-    ChainProof, Deletion, DeletionGuard, GarbageKind, RetentionPlan, RetentionRules, UploadParts,
-    plan_retention,
+    ChainProof, Deletion, DeletionGuard, GarbageKind, RetentionClock, RetentionPlan,
+    RetentionRules, UploadParts, plan_retention,
 };
 use mainstay_store::{SnapStore, StorageProvider, StoreError, StoreOpenError};
 use mainstay_telemetry::ErrorChain;
@@ -38,6 +41,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 pub use pins::{PinSource, PinnedKeys, PinsError, StaticPins};
+pub(crate) use scope::SessionScope;
+pub use scope::{FreezeReason, ScopeSource};
 pub(crate) use verification::ObjectReadError;
 
 use cache::RetentionCache;
@@ -81,6 +86,9 @@ pub trait RetentionMetrics: Send + Sync + 'static {
 
     /// Sets the number of objects known to be damaged.
     fn record_damaged(&self, objects: usize);
+
+    /// Sets why nothing is deleted; `None` when retention works.
+    fn record_freeze(&self, reason: Option<FreezeReason>);
 }
 
 /// Counts nothing.
@@ -88,6 +96,8 @@ impl RetentionMetrics for () {
     fn record_deletion(&self, _: GarbageKind, _: DeletionOutcome) {}
 
     fn record_damaged(&self, _: usize) {}
+
+    fn record_freeze(&self, _: Option<FreezeReason>) {}
 }
 
 /// Why a run failed.
@@ -119,6 +129,8 @@ pub enum RetentionError {
 pub struct RetentionSummary {
     /// Planned deletions, and what is kept and why.
     pub plan: RetentionPlan,
+    /// Why nothing was planned.
+    pub frozen: Option<FreezeReason>,
     /// Key of the base of the verified chain; `None` if no verification was needed or no chain is intact.
     pub verified_base: Option<String>,
     /// Keys of damaged objects.
@@ -133,6 +145,7 @@ pub struct RetentionSummary {
 pub struct Retention {
     store: Mutex<SnapStore>,
     config: RetentionConfig,
+    scope: Arc<dyn ScopeSource>,
     pins: Arc<dyn PinSource>,
     metrics: Arc<dyn RetentionMetrics>,
     cache: RetentionCache,
@@ -143,12 +156,14 @@ impl Retention {
     pub fn new(
         store: SnapStore,
         config: RetentionConfig,
+        scope: Arc<dyn ScopeSource>,
         pins: Arc<dyn PinSource>,
         metrics: Arc<dyn RetentionMetrics>,
     ) -> Self {
         Self {
             store: Mutex::new(store),
             config,
+            scope,
             pins,
             metrics,
             cache: RetentionCache::default(),
@@ -182,7 +197,21 @@ impl Retention {
         let store = self.current_store().await?;
         let catalogue = list_snapshots(&store).await.map_err(RetentionError::List)?;
         self.cache.retain_listed(&catalogue);
+        let clock = RetentionClock::from_listing(now, &catalogue);
+        let scope = self.scope.scope(&catalogue, clock.now());
+        self.metrics.record_freeze(scope.as_ref().err().copied());
+        let owned = match scope {
+            Ok(owned) => owned,
+            Err(reason) => {
+                let frozen = Some(reason);
+                return Ok(RetentionSummary {
+                    frozen,
+                    ..RetentionSummary::default()
+                });
+            }
+        };
         let mut guard = DeletionGuard {
+            owned,
             locked: self.cache.locked_objects(now),
             damaged: self.cache.damaged_keys().into_iter().collect(),
             proof: ChainProof::NamesOnly,
@@ -195,7 +224,7 @@ impl Retention {
         };
         let rules = &self.config.rules;
         let mut summary = RetentionSummary::default();
-        let names_only_guard = plan_retention(&catalogue, rules, now, &guard);
+        let names_only_guard = plan_retention(&catalogue, rules, clock, &guard);
         // Reading the chain costs traffic, so it is skipped if nothing would be deleted anyway.
         if names_only_guard.deletes_snapshots() {
             summary.verified_base =
@@ -212,14 +241,14 @@ impl Retention {
             let PinnedKeys(pinned) = self.pins.read_pins().await.map_err(RetentionError::Pins)?;
             guard.pinned = pinned;
         }
-        summary.plan = plan_retention(&catalogue, rules, now, &guard);
+        summary.plan = plan_retention(&catalogue, rules, clock, &guard);
         match self.config.action {
             RetentionAction::DryRun => self.log_plan(&summary.plan),
             RetentionAction::Delete => {
                 let deletable = |PinnedKeys(pinned)| {
                     guard.pinned = pinned;
                     // A chain pinned meanwhile drops out of the plan.
-                    let now_planned = plan_retention(&catalogue, rules, now, &guard).deletions;
+                    let now_planned = plan_retention(&catalogue, rules, clock, &guard).deletions;
                     let keys = now_planned.into_iter().map(|one| one.object.key);
                     keys.collect::<BTreeSet<String>>()
                 };
@@ -365,6 +394,10 @@ fn log_outcome(outcome: &Result<RetentionSummary, RetentionError>) {
             } = summary;
             info!(deleted, locked, failed, "garbage collection finished");
         }
+        Ok(RetentionSummary {
+            frozen: Some(reason),
+            ..
+        }) => warn!(reason = %reason, "garbage collection is frozen, nothing is deleted"),
         Ok(_) => {}
         Err(error) => warn!(error = %ErrorChain(error), "garbage collection failed"),
     }

@@ -24,7 +24,7 @@ use crate::full::{FullConfig, FullError, FullSnapshotter};
 use crate::metrics::SidecarMetrics;
 use crate::schedule::Schedule;
 use crate::snapshotter::SnapshotRequestError;
-use crate::state::StateSender;
+use crate::state::{self, BackupHistory, StateSender};
 use crate::tail::{DeltaUploader, TailConfig};
 
 /// Pause before a refused store is checked again.
@@ -88,6 +88,10 @@ impl BackupLeader {
             state.captured_at = None;
             state.is_full_running = false;
             state.failure = None;
+            // Another member leads: the next session of this sidecar compares again.
+            if state.history == BackupHistory::Matched {
+                state.history = BackupHistory::Unverified;
+            }
         });
         while let Some(ended) = duties.join_next().await {
             if let Err(error) = ended {
@@ -142,6 +146,7 @@ impl BackupLeader {
                 self.metrics
                     .record_snapshot(SnapshotKind::Full, true, seconds);
                 self.metrics.record_stored(&taken.stored, taken.raw_bytes);
+                state::record_own_full(&self.state_tx, &taken.stored.name);
                 ended.request.notify_stored(&taken.stored);
             }
             Err(error) => self.report_full_failure(&error),

@@ -125,8 +125,13 @@ impl BackupLeader {
         let plan = plan_start(&catalogue, etcd, &self.start_inputs());
         let plan = context.check_plan(plan, newest_revision(&catalogue))?;
         if !context.is_history_verified {
-            match self.check_history(bucket, &catalogue, etcd).await? {
-                HistoryCheck::Verified => context.is_history_verified = true,
+            let check = self.check_history(bucket, &catalogue, etcd).await?;
+            let is_match = matches!(check, HistoryCheck::Verified);
+            state::record_history_match(&self.state_tx, is_match);
+            match check {
+                HistoryCheck::Verified | HistoryCheck::Unrefuted => {
+                    context.is_history_verified = true;
+                }
                 HistoryCheck::Unverified(because) => {
                     return Ok((StartPlan::FullFirst(because), catalogue));
                 }
@@ -163,14 +168,18 @@ impl BackupLeader {
                         FullSnapshotReason::MissingRevisions,
                     ));
                 };
-                self.check_event(&witness, HistoryCheck::Verified).await
+                self.check_event(&witness, HistoryCheck::Unrefuted).await
             }
             (None, Some(full)) => {
-                // Without deltas nothing builds on the snapshot; an empty etcd has no history to compare.
-                if self.config.tail.is_none() || full.name.last <= Revision::EMPTY {
-                    return Ok(HistoryCheck::Verified);
+                // An empty etcd has no history to compare.
+                if full.name.last <= Revision::EMPTY {
+                    return Ok(HistoryCheck::Unrefuted);
                 }
-                let unproven = HistoryCheck::Unverified(FullSnapshotReason::UnverifiedHistory);
+                // Without deltas nothing builds on the snapshot.
+                let unproven = match self.config.tail {
+                    Some(_) => HistoryCheck::Unverified(FullSnapshotReason::UnverifiedHistory),
+                    None => HistoryCheck::Unrefuted,
+                };
                 let last = last_event::read_last_row(&store, full).await;
                 let Some(witness) = skip_damaged(full, last)? else {
                     return Ok(unproven);
@@ -223,6 +232,7 @@ impl BackupLeader {
 
     fn report_conflict(&self, refusal: StoreConflict) {
         error!("{refusal}");
+        state::record_history_match(&self.state_tx, false);
         let class = refusal.class();
         let trouble = self.state_tx.borrow().failure.clone();
         // Planning repeats every 30 s: count the gap once, not on each retry.
@@ -245,8 +255,10 @@ impl BackupLeader {
 /// Whether the store belongs to etcd's history.
 #[derive(Clone, Copy)]
 enum HistoryCheck {
-    /// It does, or nothing contradicts it.
+    /// It does.
     Verified,
+    /// Nothing contradicts it: enough to continue the backup, not to delete from it.
+    Unrefuted,
     /// Not verified: no delta may continue it, a full snapshot must come first.
     Unverified(FullSnapshotReason),
 }

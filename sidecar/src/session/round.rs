@@ -202,6 +202,7 @@ impl<'a> Round<'a> {
             self.leader.metrics.set_required(SnapshotKind::Full, false);
         }
         self.record_stored(&stored);
+        state::record_own_full(&self.leader.state_tx, &stored.name);
         self.report_gap(&stored);
         // Held deltas have a full snapshot before them now.
         if let Some(tail) = &self.tail {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use mainstay_archive::retention::{DeletionReason, KeepReason, RetentionPolicy, RetentionRules};
+use mainstay_archive::retention::{
+    DeletionReason, KeepReason, OwnedHistory, RetentionPolicy, RetentionRules,
+};
 use mainstay_sidecar::retention::{
     PinSource, PinnedKeys, PinsError, Retention, RetentionAction, RetentionConfig, RetentionError,
     StaticPins,
@@ -39,9 +41,16 @@ fn keep_one_config() -> RetentionConfig {
     }
 }
 
+/// The whole backup belongs to this etcd.
+fn with_pins(store: &SnapStore, pins: Arc<dyn PinSource>) -> Retention {
+    let scope = Arc::new(OwnedHistory::All);
+    Retention::new(store.clone(), keep_one_config(), scope, pins, Arc::new(()))
+}
+
 fn build_retention(store: &SnapStore, config: RetentionConfig) -> Retention {
     let pins = Arc::new(StaticPins::default());
-    Retention::new(store.clone(), config, pins, Arc::new(()))
+    let scope = Arc::new(OwnedHistory::All);
+    Retention::new(store.clone(), config, scope, pins, Arc::new(()))
 }
 
 /// Two chains: `F10 D11-20`, then `F20 D21-30`.
@@ -182,10 +191,12 @@ async fn upload_parts_older_than_a_day_are_deleted() {
     let part = bucket.put_part(20, 1).await;
     let retention = build_retention(&bucket.store, keep_one_config());
     bucket.set_modified("0000000001", test_time() - SignedDuration::from_hours(24));
-    assert_eq!(retention.run_once(test_time()).await.unwrap().deleted, 0);
-    let summary = retention
-        .run_once(time_after(SignedDuration::from_secs(1)))
-        .await;
+    // The store's clock decides: its newest object is the present, whatever the node's clock says.
+    bucket.set_modified("Full-", test_time());
+    let node_ahead = time_after(SignedDuration::from_hours(48));
+    assert_eq!(retention.run_once(node_ahead).await.unwrap().deleted, 0);
+    bucket.set_modified("Full-", time_after(SignedDuration::from_secs(1)));
+    let summary = retention.run_once(node_ahead).await;
     assert_eq!(summary.unwrap().deleted, 1, "{part}");
     assert_eq!(bucket.list_keys().await.len(), 1);
 }
@@ -208,7 +219,7 @@ async fn nothing_is_deleted_when_pins_cannot_be_read() {
     let bucket = TestStore::open_local();
     write_two_chains(&bucket).await;
     let pins = Arc::new(UnreachablePins);
-    let retention = Retention::new(bucket.store.clone(), keep_one_config(), pins, Arc::new(()));
+    let retention = with_pins(&bucket.store, pins);
     let error = retention.run_once(test_time()).await.unwrap_err();
     assert!(matches!(error, RetentionError::Pins(_)), "{error:?}");
     assert_eq!(bucket.list_keys().await.len(), 4);
@@ -221,7 +232,7 @@ async fn pinned_delta_is_kept_with_its_base() {
     let oldest = bucket.put_full(5, 0).await;
     let pinned = PinnedKeys([keys[1].clone()].into());
     let pins = Arc::new(StaticPins(pinned));
-    let retention = Retention::new(bucket.store.clone(), keep_one_config(), pins, Arc::new(()));
+    let retention = with_pins(&bucket.store, pins);
     let summary = retention.run_once(test_time()).await.unwrap();
     assert_eq!(summary.deleted, 1, "only {oldest} is deleted");
     assert_eq!(bucket.list_keys().await.len(), 4);
@@ -258,7 +269,7 @@ async fn object_pinned_during_a_long_round_is_kept() {
             pinned_key: keys[28].clone(),
             max_answers,
         });
-        let retention = Retention::new(bucket.store.clone(), keep_one_config(), pins, Arc::new(()));
+        let retention = with_pins(&bucket.store, pins);
         let summary = retention.run_once(test_time()).await.unwrap();
         assert_eq!(summary.deleted, deleted);
         assert!(bucket.list_keys().await.contains(&keys[28]));

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{DeletionGuard, DeletionReason, GarbageKind, KeepReason, RetentionPlan, UploadParts};
+use super::{
+    DeletionGuard, DeletionReason, GarbageKind, KeepReason, RetentionClock, RetentionPlan,
+    UploadParts,
+};
 use crate::catalogue::{Catalogue, Chunk};
 
 /// Time since the last part was written after which an upload counts as abandoned.
@@ -14,7 +17,7 @@ const ABANDONED_AFTER: SignedDuration = SignedDuration::from_hours(24);
 pub(super) fn plan_chunks(
     catalogue: &Catalogue,
     guard: &DeletionGuard,
-    now: Timestamp,
+    clock: RetentionClock,
     plan: &mut RetentionPlan,
 ) {
     let mut uploads: BTreeMap<&str, Vec<&Chunk>> = BTreeMap::new();
@@ -27,11 +30,19 @@ pub(super) fn plan_chunks(
         .map(|object| (object.key.as_str(), object.size))
         .collect();
     for (key, chunks) in uploads {
-        let fate = decide_chunks(&chunks, sizes.get(key).copied(), guard.parts, now);
+        let fate = decide_chunks(
+            &chunks,
+            sizes.get(key).copied(),
+            guard.parts,
+            clock.store_now(),
+        );
         for chunk in chunks {
             let object = &chunk.object;
-            match (fate, guard.locked_until(object, now)) {
+            match (fate, guard.locked_until(object, clock.now())) {
                 (Err(keep), _) => plan.keep(object, keep),
+                _ if !guard.owned.includes(object) => {
+                    plan.keep(object, KeepReason::UnverifiedHistory);
+                }
                 _ if guard.pinned.contains(&object.key) => plan.keep(object, KeepReason::Pinned),
                 (Ok(_), Some(until)) => plan.keep(object, KeepReason::LockedUntil(until)),
                 (Ok(reason), None) => plan.delete(object, GarbageKind::Chunk, reason),

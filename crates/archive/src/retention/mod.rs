@@ -9,7 +9,9 @@
 //! **Input**: a [`Catalogue`], [`RetentionRules`], the time, a [`DeletionGuard`]. **Output**: a [`RetentionPlan`].
 //!
 //! **Invariants**: the newest chain that is restorable by its names, the chain proven by reading it, and every newer
-//! object are kept: a broken newest snapshot never thins out older ones. Pinned and locked objects are kept.
+//! object are kept: a broken newest snapshot never thins out older ones. Pinned and locked objects are kept, and so is
+//! everything that is not known to belong to the history that is backed up. An object expires only when it is expired
+//! both by the time in its name and by the store's clock; a time in the future keeps it.
 //! Deletions may stop at any point: a kept delta never loses its base or the deltas before it, so what remains of a
 //! chain is restorable. Applying a plan and planning again at the same time deletes nothing more.
 //!
@@ -17,6 +19,7 @@
 //! base and the deltas between are kept until the last delta is past its retention. A delta is never used as a base.
 
 mod chunks;
+mod clock;
 mod floor;
 mod time_bucket;
 
@@ -24,10 +27,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+pub use clock::RetentionClock;
 pub use time_bucket::TimeBucket;
 
 use crate::catalogue::{Catalogue, SnapshotObject};
 use crate::chain::{ChainInfo, list_chains};
+use crate::name::SnapshotName;
 use floor::RetentionFloor;
 
 /// Which full snapshots to keep. The newest is always kept.
@@ -67,6 +72,28 @@ pub enum ChainProof {
     },
 }
 
+/// Which snapshots are known to belong to the history of the etcd that is backed up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OwnedHistory {
+    /// None: nothing is deleted, upload parts included.
+    #[default]
+    Nothing,
+    /// This full snapshot and everything after it. What is older may belong to another etcd.
+    Since(SnapshotName),
+    /// The whole backup.
+    All,
+}
+
+impl OwnedHistory {
+    fn includes(&self, object: &SnapshotObject) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Since(full) => object.name.sort_key() >= full.sort_key(),
+            Self::All => true,
+        }
+    }
+}
+
 /// Meaning of upload parts in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UploadParts {
@@ -90,6 +117,8 @@ pub struct DeletionGuard {
     pub proof: ChainProof,
     /// Meaning of upload parts in the store.
     pub parts: UploadParts,
+    /// Which snapshots may be deleted at all.
+    pub owned: OwnedHistory,
 }
 
 impl DeletionGuard {
@@ -161,6 +190,12 @@ pub enum KeepReason {
     NewestChain,
     /// No chain is known to be restorable, so nothing is deleted.
     NoProvenChain,
+    /// Not known to belong to the history that is backed up.
+    UnverifiedHistory,
+    /// Expired by the time in its name, not by the store's clock.
+    NotExpiredInStore,
+    /// Its name has a time in the future.
+    FutureTime,
     /// In use.
     Pinned,
     /// Locked by the store until this time.
@@ -237,11 +272,11 @@ impl RetentionPlan {
 pub fn plan_retention(
     catalogue: &Catalogue,
     rules: &RetentionRules,
-    now: Timestamp,
+    clock: RetentionClock,
     guard: &DeletionGuard,
 ) -> RetentionPlan {
     let mut plan = RetentionPlan::default();
-    chunks::plan_chunks(catalogue, guard, now, &mut plan);
+    chunks::plan_chunks(catalogue, guard, clock, &mut plan);
     let streams = list_chains(catalogue);
     let Some(floor) = RetentionFloor::find(catalogue, guard) else {
         // Without evidence of a restorable chain every snapshot may be the only good one.
@@ -252,9 +287,9 @@ pub fn plan_retention(
     };
     let planner = ChainPlanner {
         rules,
-        now,
+        clock,
         guard,
-        decisions: time_bucket::apply_policy(&catalogue.fulls, rules.policy, now, guard),
+        decisions: time_bucket::apply_policy(&catalogue.fulls, rules.policy, clock, guard),
     };
     let mut deletable = Vec::new();
     for stream in &streams {
@@ -273,7 +308,7 @@ pub fn plan_retention(
 /// Inputs for planning a chain below the floor.
 struct ChainPlanner<'a> {
     rules: &'a RetentionRules,
-    now: Timestamp,
+    clock: RetentionClock,
     guard: &'a DeletionGuard,
     decisions: BTreeMap<&'a str, Result<KeepReason, DeletionReason>>,
 }
@@ -321,15 +356,18 @@ impl ChainPlanner<'_> {
 
     /// Why a delta of an old chain is kept for its own sake; `None` when it is past its retention.
     fn delta_keep_reason(&self, delta: &SnapshotObject) -> Option<KeepReason> {
-        let cutoff = self
-            .now
-            .checked_sub(self.rules.delta_retention)
-            .unwrap_or(Timestamp::MIN);
-        if self.guard.is_pinned(delta) {
+        if !self.guard.owned.includes(delta) {
+            Some(KeepReason::UnverifiedHistory)
+        } else if self.guard.is_pinned(delta) {
             Some(KeepReason::Pinned)
-        } else if let Some(until) = self.guard.locked_until(delta, self.now) {
+        } else if let Some(until) = self.guard.locked_until(delta, self.clock.now()) {
             Some(KeepReason::LockedUntil(until))
-        } else if delta.name.created_at() >= cutoff {
+        } else if self.clock.is_in_future(delta) {
+            Some(KeepReason::FutureTime)
+        } else if self
+            .clock
+            .is_younger_than(self.rules.delta_retention, delta)
+        {
             Some(KeepReason::WithinRetention)
         } else {
             None
@@ -348,8 +386,9 @@ impl ChainPlanner<'_> {
             .get(base.key.as_str())
             .copied()
             .unwrap_or(Ok(KeepReason::NoProvenChain));
-        let lock = self.guard.locked_until(base, self.now);
+        let lock = self.guard.locked_until(base, self.clock.now());
         let reason = match (slot, lock) {
+            _ if !self.guard.owned.includes(base) => KeepReason::UnverifiedHistory,
             _ if self.guard.is_pinned(base) => KeepReason::Pinned,
             (Ok(keep), _) => keep,
             _ if has_kept_delta => KeepReason::BaseOfKeptDelta,

@@ -50,15 +50,28 @@ fn limit(most: usize) -> RetentionRules {
     }
 }
 
-fn names_only_guard() -> DeletionGuard {
+/// Both clocks agree.
+fn clock() -> RetentionClock {
+    RetentionClock::new(time(NOW), time(NOW))
+}
+
+/// The whole backup is known to belong to this etcd.
+fn own_guard() -> DeletionGuard {
     DeletionGuard {
-        proof: ChainProof::NamesOnly,
+        owned: OwnedHistory::All,
         ..DeletionGuard::default()
     }
 }
 
+fn names_only_guard() -> DeletionGuard {
+    DeletionGuard {
+        proof: ChainProof::NamesOnly,
+        ..own_guard()
+    }
+}
+
 fn deleted_keys(objects: &[&str], rules: &RetentionRules, guard: &DeletionGuard) -> Vec<String> {
-    let plan = plan_retention(&catalogue(objects), rules, time(NOW), guard);
+    let plan = plan_retention(&catalogue(objects), rules, clock(), guard);
     assert_eq!(plan.deletions.len() + plan.kept.len(), objects.len());
     plan.deletions.into_iter().map(|d| d.object.key).collect()
 }
@@ -155,7 +168,7 @@ fn last_full_of_each_hour_day_week_and_all_of_this_hour_are_kept() {
     let plan = plan_retention(
         &catalogue(&objects),
         &exponential(),
-        time(NOW),
+        clock(),
         &names_only_guard(),
     );
     for (object, verdict) in table {
@@ -226,7 +239,7 @@ fn deltas_within_retention_keep_their_base_and_earlier_deltas() {
         ..limit(1)
     };
     let found = catalogue(&TWO_CHAINS);
-    let plan = plan_retention(&found, &rules, time(NOW), &names_only_guard());
+    let plan = plan_retention(&found, &rules, clock(), &names_only_guard());
     assert!(plan.deletions.is_empty(), "{:?}", plan.deletions);
     assert_eq!(
         keep_reason(&plan, TWO_CHAINS[0]),
@@ -242,9 +255,14 @@ fn deltas_within_retention_keep_their_base_and_earlier_deltas() {
     );
     let later = time("2026-11-16T10:36:00Z");
     assert_eq!(
-        plan_retention(&found, &rules, later, &names_only_guard())
-            .deletions
-            .len(),
+        plan_retention(
+            &found,
+            &rules,
+            RetentionClock::new(later, later),
+            &names_only_guard()
+        )
+        .deletions
+        .len(),
         3
     );
 }
@@ -260,7 +278,7 @@ fn delta_before_every_full_is_deleted_for_lack_of_a_base() {
     let plan = plan_retention(
         &catalogue(&objects),
         &limit(2),
-        time(NOW),
+        clock(),
         &names_only_guard(),
     );
     let gone: Vec<&str> = plan
@@ -304,7 +322,7 @@ fn verified_chain_and_newer_objects_are_kept() {
     };
     let guard = DeletionGuard {
         proof,
-        ..DeletionGuard::default()
+        ..own_guard()
     };
     assert_eq!(
         deleted_keys(&objects, &limit(1), &guard),
@@ -314,10 +332,10 @@ fn verified_chain_and_newer_objects_are_kept() {
         proof: ChainProof::VerifiedBase {
             key: "p/v2/gone".to_owned(),
         },
-        ..DeletionGuard::default()
+        ..own_guard()
     };
     assert!(deleted_keys(&objects, &limit(1), &unknown).is_empty());
-    assert!(deleted_keys(&objects, &limit(1), &DeletionGuard::default()).is_empty());
+    assert!(deleted_keys(&objects, &limit(1), &own_guard()).is_empty());
 }
 
 #[test]
@@ -329,7 +347,7 @@ fn pins_match_by_key_or_name_and_pinned_delta_keeps_its_base() {
         ..names_only_guard()
     };
     let found = catalogue(objects);
-    let plan = plan_retention(&found, &limit(1), time(NOW), &guard);
+    let plan = plan_retention(&found, &limit(1), clock(), &guard);
     assert_eq!(keep_reason(&plan, objects[0]), KeepReason::BaseOfKeptDelta);
     assert_eq!(keep_reason(&plan, objects[1]), KeepReason::Pinned);
     assert_eq!(
@@ -378,7 +396,7 @@ fn damaged_full_does_not_displace_an_intact_one() {
         damaged: [key(objects[1])].into(),
         ..names_only_guard()
     };
-    let plan = plan_retention(&catalogue(&objects), &exponential(), time(NOW), &guard);
+    let plan = plan_retention(&catalogue(&objects), &exponential(), clock(), &guard);
     assert_eq!(
         keep_reason(&plan, objects[0]),
         KeepReason::LatestInBucket(TimeBucket::Hour { ago: 2 })
@@ -409,7 +427,7 @@ fn chunk_decisions(
     catalogue: &Catalogue,
     guard: &DeletionGuard,
 ) -> Vec<Result<DeletionReason, KeepReason>> {
-    let plan = plan_retention(catalogue, &limit(1), time(NOW), guard);
+    let plan = plan_retention(catalogue, &limit(1), clock(), guard);
     assert!(!plan.deletes_snapshots());
     let gone = plan.deletions.iter().map(|d| Ok(d.reason));
     let chunks = plan.kept.iter().filter(|kept| kept.key.contains(".gz/"));
@@ -438,7 +456,7 @@ fn parts_are_deleted_when_upload_is_complete_or_idle_for_a_day() {
     );
     // Parts are deleted without a restorable chain, too.
     assert_eq!(
-        chunk_decisions(&abandoned, &DeletionGuard::default()),
+        chunk_decisions(&abandoned, &own_guard()),
         [Ok(DeletionReason::UploadAbandoned); 2]
     );
 }
@@ -484,5 +502,93 @@ fn pinned_and_locked_parts_are_kept() {
             Err(KeepReason::Pinned),
             Err(KeepReason::LockedUntil(time("2027-01-01T00:00:00Z")))
         ]
+    );
+}
+
+/// A full snapshot or delta of [`key`] that the store received at another time.
+fn received(object: &str, modified: &str) -> ListedObject {
+    listed_object(key(object), 10, time(modified))
+}
+
+#[test]
+fn node_clock_five_weeks_ahead_deletes_nothing_early() {
+    let minutes_old = ["F10", "F20", "F30", "F40", "F50"];
+    let objects = minutes_old.iter().enumerate().map(|(minute, range)| {
+        let at = format!("2026-11-16T10:2{minute}:00Z");
+        received(&format!("{range}@{at}"), &at)
+    });
+    let found = Catalogue::from_listing("p", objects.collect());
+    let ahead = time("2026-12-21T10:30:00Z");
+    let clock = RetentionClock::from_listing(ahead, &found);
+    let plan = plan_retention(&found, &exponential(), clock, &names_only_guard());
+    assert_eq!(plan.deletions, []);
+    // By the node's clock alone, all but the newest would be deleted.
+    let trusting = RetentionClock::new(ahead, ahead);
+    let plan = plan_retention(&found, &exponential(), trusting, &names_only_guard());
+    assert_eq!(plan.deletions.len(), 4);
+}
+
+#[test]
+fn name_with_a_time_in_the_future_is_kept() {
+    let objects = ["F10@2026-12-21T10:00:00Z", "F20@2026-11-16T10:20:00Z"];
+    let found = catalogue(&objects);
+    for rules in [limit(1), exponential()] {
+        let plan = plan_retention(&found, &rules, clock(), &names_only_guard());
+        assert_eq!(keep_reason(&plan, objects[0]), KeepReason::FutureTime);
+    }
+}
+
+#[test]
+fn copied_backup_is_not_expired_before_the_store_clock_agrees() {
+    let copied_at = "2026-11-16T10:00:00Z";
+    let old = ["F10@2026-08-01T00:00:00Z", "D11-20@2026-08-01T01:00:00Z"];
+    let newest = "F30@2026-11-16T10:20:00Z";
+    let listed = old.iter().map(|object| received(object, copied_at));
+    let listed = listed.chain([received(newest, "2026-11-16T10:20:00Z")]);
+    let found = Catalogue::from_listing("p", listed.collect());
+    let rules = RetentionRules {
+        delta_retention: SignedDuration::from_hours(1),
+        ..exponential()
+    };
+    let plan = plan_retention(&found, &rules, clock(), &names_only_guard());
+    assert_eq!(keep_reason(&plan, old[0]), KeepReason::NotExpiredInStore);
+    assert_eq!(keep_reason(&plan, old[1]), KeepReason::WithinRetention);
+    let weeks_later = time("2026-12-28T00:00:00Z");
+    let clock = RetentionClock::new(weeks_later, weeks_later);
+    let plan = plan_retention(&found, &rules, clock, &names_only_guard());
+    assert_eq!(plan.deletions.len(), 2);
+}
+
+#[test]
+fn only_objects_of_the_own_history_are_deleted() {
+    let objects = [
+        "F10@2026-11-16T05:00:00Z",
+        "D11-20@2026-11-16T05:10:00Z",
+        "F30@2026-11-16T06:00:00Z",
+        "D31-40@2026-11-16T06:10:00Z",
+        "F50@2026-11-16T07:00:00Z",
+    ];
+    let found = catalogue(&objects);
+    let guard = DeletionGuard {
+        owned: OwnedHistory::Since(found.fulls[1].name.clone()),
+        ..names_only_guard()
+    };
+    let plan = plan_retention(&found, &limit(1), clock(), &guard);
+    for foreign in &objects[..2] {
+        assert_eq!(keep_reason(&plan, foreign), KeepReason::UnverifiedHistory);
+    }
+    assert_eq!(
+        deleted_keys(&objects, &limit(1), &guard),
+        keys(&[objects[3], objects[2]])
+    );
+    let nothing = DeletionGuard {
+        owned: OwnedHistory::Nothing,
+        ..names_only_guard()
+    };
+    assert!(deleted_keys(&objects, &limit(1), &nothing).is_empty());
+    let parts = catalogue_with_parts(None, &["2026-01-01T00:00:00Z"]);
+    assert_eq!(
+        chunk_decisions(&parts, &nothing),
+        [Err(KeepReason::UnverifiedHistory)]
     );
 }

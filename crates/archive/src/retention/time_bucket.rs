@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{DeletionGuard, DeletionReason, KeepReason, RetentionPolicy};
+use super::{DeletionGuard, DeletionReason, KeepReason, RetentionClock, RetentionPolicy};
 use crate::catalogue::SnapshotObject;
 
 const HOUR: i64 = 60 * 60;
@@ -61,13 +61,24 @@ impl TimeBucket {
             Self::Older
         }
     }
+
+    /// Position of this kind of period, from the present to the past.
+    pub(super) fn rank(self) -> u8 {
+        match self {
+            Self::CurrentHour => 0,
+            Self::Hour { .. } => 1,
+            Self::Day { .. } => 2,
+            Self::Week { .. } => 3,
+            Self::Older => 4,
+        }
+    }
 }
 
 /// Decision of the policy for each full snapshot, by key.
 pub(super) fn apply_policy<'a>(
     fulls: &'a [SnapshotObject],
     policy: RetentionPolicy,
-    now: Timestamp,
+    clock: RetentionClock,
     guard: &DeletionGuard,
 ) -> BTreeMap<&'a str, Result<KeepReason, DeletionReason>> {
     // Damaged snapshots come last, so that they never take the slot of an intact one.
@@ -88,7 +99,9 @@ pub(super) fn apply_policy<'a>(
                         Err(DeletionReason::OverLimit)
                     }
                 }
-                RetentionPolicy::Exponential => match TimeBucket::of(full.name.created, now) {
+                RetentionPolicy::Exponential => match clock.bucket_by_name(full) {
+                    // The store's clock refutes the name: a node whose clock was behind wrote it, or it was copied.
+                    bucket if !clock.confirms(bucket, full) => Ok(KeepReason::NotExpiredInStore),
                     TimeBucket::Older => Err(DeletionReason::Expired),
                     TimeBucket::CurrentHour => {
                         Ok(KeepReason::LatestInBucket(TimeBucket::CurrentHour))
@@ -96,6 +109,11 @@ pub(super) fn apply_policy<'a>(
                     bucket if taken.insert(bucket) => Ok(KeepReason::LatestInBucket(bucket)),
                     bucket => Err(DeletionReason::Thinned(bucket)),
                 },
+            };
+            let decision = if clock.is_in_future(full) {
+                Ok(KeepReason::FutureTime)
+            } else {
+                decision
             };
             let damaged = guard.damaged.contains(&full.key);
             let decision = decision.map_err(|reason| {

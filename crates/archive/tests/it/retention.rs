@@ -11,8 +11,8 @@ use mainstay_archive::compression::Compression;
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
 use mainstay_archive::retention::{
-    ChainProof, DeletionGuard, RetentionPlan, RetentionPolicy, RetentionRules, UploadParts,
-    plan_retention,
+    ChainProof, DeletionGuard, OwnedHistory, RetentionClock, RetentionPlan, RetentionPolicy,
+    RetentionRules, UploadParts, plan_retention,
 };
 use mainstay_ids::Revision;
 use proptest::prelude::*;
@@ -86,6 +86,7 @@ fn retention_cases() -> impl Strategy<Value = RetentionCase> {
                 } else {
                     UploadParts::Leftovers
                 },
+                owned: OwnedHistory::All,
                 ..DeletionGuard::default()
             };
             for (entry, mark) in listed.iter().zip(marks.iter().cycle()) {
@@ -124,7 +125,8 @@ impl RetentionCase {
     }
 
     fn plan(&self) -> RetentionPlan {
-        plan_retention(&self.catalogue(), &self.rules, now(), &self.guard)
+        let clock = RetentionClock::new(now(), now());
+        plan_retention(&self.catalogue(), &self.rules, clock, &self.guard)
     }
 
     /// The bucket after the first `count` deletions.

@@ -1,13 +1,14 @@
 //! The store belongs to a different history than etcd, which lost its data or was restored to an earlier state.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstay_ids::Revision;
-use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease};
+use mainstay_testkit::{EtcdCluster, EtcdOptions, EtcdRelease, SidecarProcess};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use tempfile::TempDir;
 
+use super::harness::TIMEOUT;
 use super::outages::wait_for_error;
 use super::{SidecarHarness, SidecarStore, WriterPool};
 use crate::support::start_etcd_on;
@@ -237,4 +238,59 @@ async fn full_snapshot_of_the_same_history_is_continued_without_a_gap() {
     assert_eq!(names[0], before[0], "{names:?}");
     assert_eq!(stage.backup().restorable_ranges().len(), 1, "{names:?}");
     assert_eq!(stage.assert_restores("after a full snapshot").await, newest);
+}
+
+/// Retention that keeps one full snapshot and looks every second.
+const EAGER_RETENTION: [(&str, &str); 4] = [
+    ("garbage-collection-period", "1s"),
+    ("garbage-collection-policy", "LimitBased"),
+    ("max-backups", "1"),
+    ("delta-snapshot-retention-period", "1s"),
+];
+const FROZEN_METRIC: &str = "mainstay_retention_frozen{reason=\"unverified-history\"}";
+
+/// Two Etcds with one prefix by mistake: the second one's policy must not delete the first one's snapshots.
+#[tokio::test(flavor = "multi_thread")]
+async fn retention_stops_when_history_is_foreign() {
+    let mut stage = SidecarHarness::start_local(VERSION, 1).await;
+    stage.wait_until_settled().await;
+    let mut client = stage.cluster.members[0].client().await;
+    for chain in 0..3 {
+        client.put("k", format!("{chain}"), None).await.unwrap();
+        let (code, answer) = stage.sidecars[0].request("/snapshot/full").await;
+        assert_eq!(code, 200, "{answer:#}");
+    }
+    stage.wait_until_stored().await;
+    stage.sidecars[0].stop().await;
+    let before = stage.backup().snapshot_names();
+
+    let other = EtcdCluster::start(VERSION, 1, &EtcdOptions::new()).await;
+    let other = SidecarHarness::start_on(other, stage.store.clone(), &EAGER_RETENTION).await;
+    other.wait_until_settled().await;
+    let deadline = Instant::now() + TIMEOUT;
+    while other.sum_metric(FROZEN_METRIC).await != 1 {
+        assert!(Instant::now() < deadline, "retention is not frozen");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(other.backup().snapshot_names(), before);
+    drop(other);
+
+    // The same policy beside the etcd that wrote the backup keeps one chain.
+    let url = stage.cluster.members[0].client_url();
+    let options = SidecarHarness::sidecar_options(url, &stage.store).flags(&EAGER_RETENTION);
+    let own = SidecarProcess::start(options).await;
+    let is_full = |name: &&String| name.starts_with("Full-");
+    let deadline = Instant::now() + TIMEOUT;
+    while stage
+        .backup()
+        .snapshot_names()
+        .iter()
+        .filter(is_full)
+        .count()
+        > 1
+    {
+        let names = stage.backup().snapshot_names();
+        assert!(Instant::now() < deadline, "{names:?}: {}", own.read_log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
