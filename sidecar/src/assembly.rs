@@ -25,6 +25,7 @@ use crate::metrics::SidecarMetrics;
 use crate::own_member::MemberReconciler;
 use crate::retention::args::RetentionArgs;
 use crate::retention::{PinSource, SessionScope, StaticPins};
+use crate::schedule::Schedule;
 use crate::session::{BackupLeader, LeaderTask, SessionConfig, SnapshotHandle, SnapshotQueue};
 use crate::state::{SidecarState, StateReceiver, StateSender};
 
@@ -101,11 +102,8 @@ impl SidecarTasks {
         let timeout = shared.etcd.config().snapshot_timeout;
         let threads = compression_threads();
         let config = args.snapshots.into_session_config(timeout, threads);
-        let scope = SessionScope {
-            state_rx: shared.state_rx.clone(),
-            schedule: config.schedule.clone(),
-        };
-        let tasks = shared.build_leader_tasks(args.retention, scope, kubernetes.as_ref());
+        let schedule = config.schedule.clone();
+        let tasks = shared.build_leader_tasks(args.retention, schedule, kubernetes.as_ref());
         let session = shared.build_leader(config, tasks);
         let connector: Arc<dyn Connect> = Arc::new(EtcdConnector(shared.etcd.clone()));
         let (peer_tls, is_peer_tls) = watch::channel(None);
@@ -168,7 +166,7 @@ impl SharedResources {
     fn build_leader_tasks(
         &self,
         retention: RetentionArgs,
-        scope: SessionScope,
+        schedule: Schedule,
         kubernetes: Option<&NamespaceConnection>,
     ) -> Vec<Arc<dyn LeaderTask>> {
         let Some(bucket) = &self.store else {
@@ -190,7 +188,10 @@ impl SharedResources {
         vec![Arc::new(RetentionTask {
             store: bucket.clone(),
             config: retention.into_config(),
-            scope: Arc::new(scope),
+            scope: Arc::new(SessionScope {
+                state_rx: self.state_rx.clone(),
+                schedule,
+            }),
             pins,
             metrics: self.metrics.clone(),
         })]

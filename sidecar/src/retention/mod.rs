@@ -32,7 +32,7 @@ use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::layout::list_prefixes;
 use mainstay_archive::retention::{
-    ChainProof, Deletion, DeletionGuard, GarbageKind, RetentionClock, RetentionPlan,
+    ChainProof, Deletion, DeletionGuard, GarbageKind, OwnedHistory, RetentionClock, RetentionPlan,
     RetentionRules, UploadParts, plan_retention,
 };
 use mainstay_store::{SnapStore, StorageProvider, StoreError, StoreOpenError};
@@ -200,33 +200,20 @@ impl Retention {
         let clock = RetentionClock::from_listing(now, &catalogue);
         let scope = self.scope.scope(&catalogue, clock.now());
         self.metrics.record_freeze(scope.as_ref().err().copied());
-        let owned = match scope {
-            Ok(owned) => owned,
+        let mut guard = match scope {
+            Ok(owned) => self.names_only_guard(&store, owned, now),
             Err(reason) => {
-                let frozen = Some(reason);
                 return Ok(RetentionSummary {
-                    frozen,
+                    frozen: Some(reason),
                     ..RetentionSummary::default()
                 });
             }
         };
-        let mut guard = DeletionGuard {
-            owned,
-            locked: self.cache.locked_objects(now),
-            damaged: self.cache.damaged_keys().into_iter().collect(),
-            proof: ChainProof::NamesOnly,
-            parts: match store.provider() {
-                // Swift large objects consist of segments: deleting a segment deletes backup data.
-                StorageProvider::Swift => UploadParts::Data,
-                _ => UploadParts::Leftovers,
-            },
-            ..DeletionGuard::default()
-        };
         let rules = &self.config.rules;
         let mut summary = RetentionSummary::default();
-        let names_only_guard = plan_retention(&catalogue, rules, clock, &guard);
+        let by_names = plan_retention(&catalogue, rules, clock, &guard);
         // Reading the chain costs traffic, so it is skipped if nothing would be deleted anyway.
-        if names_only_guard.deletes_snapshots() {
+        if by_names.deletes_snapshots() {
             summary.verified_base =
                 chain_verification::find_newest_intact(&store, &catalogue, &self.cache)
                     .await
@@ -236,7 +223,7 @@ impl Retention {
         summary.damaged = self.cache.damaged_keys();
         self.metrics.record_damaged(summary.damaged.len());
         guard.damaged = summary.damaged.iter().cloned().collect();
-        if !names_only_guard.deletions.is_empty() {
+        if !by_names.deletions.is_empty() {
             // Read as late as possible: a reader that pins a chain after this lists it again.
             let PinnedKeys(pinned) = self.pins.read_pins().await.map_err(RetentionError::Pins)?;
             guard.pinned = pinned;
@@ -257,6 +244,27 @@ impl Retention {
             }
         }
         Ok(summary)
+    }
+
+    /// What is known before anything was read: names are trusted only to see whether reading is worth it.
+    fn names_only_guard(
+        &self,
+        store: &SnapStore,
+        owned: OwnedHistory,
+        now: Timestamp,
+    ) -> DeletionGuard {
+        DeletionGuard {
+            owned,
+            locked: self.cache.locked_objects(now),
+            damaged: self.cache.damaged_keys().into_iter().collect(),
+            proof: ChainProof::NamesOnly,
+            parts: match store.provider() {
+                // Swift large objects consist of segments: deleting a segment deletes backup data.
+                StorageProvider::Swift => UploadParts::Data,
+                _ => UploadParts::Leftovers,
+            },
+            ..DeletionGuard::default()
+        }
     }
 
     /// Returns the store, reopened if its credentials changed.
