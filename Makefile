@@ -54,7 +54,7 @@ build-tests: ## build the test binaries and the programs they run
 	@mv "$(BUILT)/binaries.json.new" "$(BUILT)/binaries.json"
 	@cargo metadata --format-version 1 --filter-platform "$$(rustc -vV | sed -n "s/^host: //p")" >"$(BUILT)/cargo.json"
 
-.PHONY: lint lint-tree clippy test-unit test-live e2e soak strain doc
+.PHONY: lint lint-tree clippy test-unit test-live test-upstream e2e soak strain doc
 lint: lint-tree clippy ## formatting, check-tree.sh, clippy
 
 lint-tree: ## the fast part of lint: formatting and check-tree.sh
@@ -73,8 +73,14 @@ test-unit: build-tests ## the fast tier: no server, no network
 
 # One API server serves all tests that need none of their own.
 SHARED := "$${CARGO_TARGET_DIR:-target}/debug/shared-servers" --
-test-live: build-tests ## tests against real etcd servers and object stores
-	$(ENV) $(SHARED) $(NEXTEST) --test-threads 4 -E '($(LIVE)) - ($(SOAK))'
+# KUBERNETES=1.30 runs the tests of the API server on the oldest supported Kubernetes.
+OTHER_KUBERNETES = $(if $(KUBERNETES),tests/env/kubernetes.sh $(KUBERNETES) && export MAINSTAY_KUBERNETES="$(MAINSTAY_CACHE)/kubernetes/$(KUBERNETES)/bin";)
+test-live: build-tests ## tests against real etcd servers, object stores and API servers (KUBERNETES=1.30)
+	$(OTHER_KUBERNETES) $(ENV) $(SHARED) $(NEXTEST) --test-threads 4 -E '($(LIVE)) - ($(SOAK))'
+
+UPSTREAM := package(mainstay-tests) & kind(test) & test(/^upstream::/)
+test-upstream: build-tests ## tests beside the real etcd-backup-restore, with their long forms (also part of test-live and soak)
+	$(ENV) $(NEXTEST) --test-threads 4 -E '$(UPSTREAM)'
 
 # The cluster is removed even if tests fail.
 ON_CLUSTER = $(ENV) trap '$(CLUSTER_PROGRAM) down' EXIT; $(CLUSTER_PROGRAM) up; $(CLUSTER_PROGRAM) install; \

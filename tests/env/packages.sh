@@ -21,7 +21,7 @@ need() {
 
 need "etcd's gRPC messages" protobuf-compiler libprotobuf-dev
 need "the C parts of crates" gcc libc6-dev make
-need "unpacking and building Kubernetes" ca-certificates dpkg-dev jq rsync
+need "the package registries" ca-certificates
 need "a Kubernetes node" conntrack iproute2 iptables libseccomp2
 need "the S3 server" python3-venv
 case ${1:-test} in

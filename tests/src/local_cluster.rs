@@ -33,7 +33,7 @@ impl LocalCluster {
     /// Starts servers and sidecars; the backups go below `home`.
     pub async fn start(home: &Path) -> Self {
         let options = EtcdOptions::new();
-        let cluster = EtcdCluster::start(EtcdRelease::V3_5New, 3, &options).await;
+        let cluster = EtcdCluster::start(EtcdRelease::NEWEST, 3, &options).await;
         let mut local = Self {
             dir: home.to_owned(),
             cluster,

@@ -36,11 +36,21 @@ macro_rules! each_version {
             async fn on_3_5_new() {
                 check($crate::EtcdRelease::V3_5New).await;
             }
+
+            #[tokio::test]
+            async fn on_3_6() {
+                check($crate::EtcdRelease::V3_6).await;
+            }
+
+            #[tokio::test]
+            async fn on_3_7() {
+                check($crate::EtcdRelease::V3_7).await;
+            }
         }
     )+};
 }
 
-/// Declares a test for the newest [`EtcdRelease`](crate::EtcdRelease), named `<claim>::on_3_5_new`, and one
+/// Declares a test for the newest [`EtcdRelease`](crate::EtcdRelease), named `<claim>::on_3_7`, and one
 /// for each other version in `<claim>::soak`. Use it for slow tests that do not depend on the version. The crate of the
 /// test must depend on tokio.
 ///
@@ -64,8 +74,8 @@ macro_rules! newest_version {
             async fn check($version: $crate::EtcdRelease) $body
 
             #[tokio::test]
-            async fn on_3_5_new() {
-                check($crate::EtcdRelease::V3_5New).await;
+            async fn on_3_7() {
+                check($crate::EtcdRelease::V3_7).await;
             }
 
             mod soak {
@@ -79,6 +89,16 @@ macro_rules! newest_version {
                 #[tokio::test]
                 async fn on_3_5() {
                     check($crate::EtcdRelease::V3_5).await;
+                }
+
+                #[tokio::test]
+                async fn on_3_5_new() {
+                    check($crate::EtcdRelease::V3_5New).await;
+                }
+
+                #[tokio::test]
+                async fn on_3_6() {
+                    check($crate::EtcdRelease::V3_6).await;
                 }
             }
         }

@@ -74,7 +74,7 @@ mod live {
     async fn directory_older_than_the_backup_is_not_used() {
         let home = Home::from_fixture("gzip-3.5.30");
         let data_dir = home.path("data/new.etcd");
-        let (revision, _) = create_stopped_member(EtcdRelease::V3_5New, &data_dir).await;
+        let (revision, _) = create_stopped_member(EtcdRelease::NEWEST, &data_dir).await;
         let bucket = ["--store-container=bucket", "--store-prefix=etcd-main"];
         let (code, report) = run_restore(&home, &data_dir, &free_url(), &bucket);
         assert_eq!(
@@ -90,7 +90,7 @@ mod live {
     async fn volume_of_another_namespace_is_never_written() {
         let home = Home::from_fixture("gzip-3.5.30");
         let data_dir = home.path("data/new.etcd");
-        create_stopped_member(EtcdRelease::V3_5New, &data_dir).await;
+        create_stopped_member(EtcdRelease::NEWEST, &data_dir).await;
         mainstay_datadir::write_volume_guard(&data_dir, "other").unwrap();
         let more = [
             "--namespace=shoot",

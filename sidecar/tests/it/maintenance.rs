@@ -312,13 +312,13 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn every_member_is_defragmented_the_leader_last_on_3_5_new() {
-        every_member_is_defragmented_the_leader_last(EtcdRelease::V3_5New).await;
+    async fn every_member_is_defragmented_the_leader_last_on_3_7() {
+        every_member_is_defragmented_the_leader_last(EtcdRelease::NEWEST).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn threshold_defragments_each_member_above_it_once() {
-        let version = EtcdRelease::V3_5New;
+        let version = EtcdRelease::NEWEST;
         let cluster =
             EtcdCluster::start(version, 3, &EtcdOptions::new().long_election_timeout()).await;
         fill_with_garbage(&cluster.members[0]).await;
@@ -354,7 +354,7 @@ mod live {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn no_member_is_defragmented_while_a_member_is_down() {
-        let version = EtcdRelease::V3_5New;
+        let version = EtcdRelease::NEWEST;
         let options = EtcdOptions::new().long_election_timeout();
         let mut cluster = EtcdCluster::start(version, 3, &options).await;
         // A follower is killed, not the leader: without a leader not even the members can be listed.
@@ -486,7 +486,7 @@ mod live {
     #[tokio::test(flavor = "multi_thread")]
     async fn full_database_raises_an_alarm_and_can_be_defragmented() {
         let options = EtcdOptions::new().quota_bytes(4 << 20);
-        let etcd = [EtcdServer::start(EtcdRelease::V3_5New, options).await];
+        let etcd = [EtcdServer::start(EtcdRelease::NEWEST, options).await];
         let links = build_connector(&etcd, 0);
         assert_eq!(list_alarms(links.as_ref()).await.unwrap().0, []);
         let mut client = etcd[0].client().await;
@@ -565,13 +565,13 @@ mod live {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn learner_becomes_a_voter_on_3_5_new() {
-        Box::pin(a_learner_becomes_a_voter(EtcdRelease::V3_5New)).await;
+    async fn learner_becomes_a_voter_on_3_7() {
+        Box::pin(a_learner_becomes_a_voter(EtcdRelease::NEWEST)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn peer_urls_are_updated_where_they_differ() {
-        for version in [EtcdRelease::V3_4, EtcdRelease::V3_5New] {
+        for version in [EtcdRelease::V3_4, EtcdRelease::NEWEST] {
             let etcd = [EtcdServer::start(version, EtcdOptions::new()).await];
             let links = build_connector(&etcd, 0);
             let before = vec![etcd[0].peer_url().to_owned()];

@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use super::load::{BenchWriters, DatasetShape};
 
 /// The etcd that creates the data and that everything is compared with.
-pub(super) const ETCD_RELEASE: EtcdRelease = EtcdRelease::V3_5New;
+pub(super) const ETCD_RELEASE: EtcdRelease = EtcdRelease::NEWEST;
 /// The container of the backup: a directory below the dataset.
 pub(super) const BUCKET: &str = "bucket";
 /// The prefix of the backup.

@@ -65,13 +65,7 @@ impl ClusterComponent {
         }
     }
 
-    /// The command line for Kubernetes 1.`minor`.
-    pub(crate) fn launch_command(
-        self,
-        home: &ClusterHome,
-        programs: &Programs,
-        minor: u32,
-    ) -> LaunchCommand {
+    pub(crate) fn launch_command(self, home: &ClusterHome, programs: &Programs) -> LaunchCommand {
         let (program, flags) = match self {
             Self::Etcd => (programs.newest_etcd_dir().join("etcd"), etcd_flags(home)),
             Self::ApiServer => (
@@ -95,7 +89,7 @@ impl ClusterComponent {
             ),
             Self::Kubelet => (
                 programs.kubernetes_program(self.name()),
-                kubelet_flags(home, minor),
+                kubelet_flags(home),
             ),
             Self::Proxy => (programs.kubernetes_program(self.name()), proxy_flags(home)),
             Self::Store => (programs.weed_program().to_owned(), store_flags(home)),
@@ -182,8 +176,8 @@ fn scheduler_flags(home: &ClusterHome) -> Vec<String> {
     ]
 }
 
-fn kubelet_flags(home: &ClusterHome, minor: u32) -> Vec<String> {
-    let mut flags = vec![
+fn kubelet_flags(home: &ClusterHome) -> Vec<String> {
+    vec![
         kubeconfig_flag(home, "kubelet"),
         format!("--config={}", home.file("kubelet.json").display()),
         format!(
@@ -195,11 +189,7 @@ fn kubelet_flags(home: &ClusterHome, minor: u32) -> Vec<String> {
         format!("--root-dir={}", home.file("kubelet").display()),
         format!("--volume-plugin-dir={}", home.file("plugins").display()),
         format!("--cert-dir={}", home.file("pki").display()),
-    ];
-    if minor < 24 {
-        flags.push("--container-runtime=remote".to_owned()); // since 1.24, without dockershim, the only runtime
-    }
-    flags
+    ]
 }
 
 /// 0 leaves the conntrack limits alone: they belong to the whole machine.
@@ -246,17 +236,7 @@ fn store_flags(home: &ClusterHome) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-
-    #[test]
-    fn only_old_kubelets_get_the_container_runtime_flag() {
-        let home = ClusterHome::new(Path::new("/home-of-a-cluster"));
-        let remote = "--container-runtime=remote".to_owned();
-        assert!(kubelet_flags(&home, 20).contains(&remote));
-        assert!(!kubelet_flags(&home, 31).contains(&remote));
-    }
 
     #[test]
     fn no_two_components_share_a_log() {

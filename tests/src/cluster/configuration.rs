@@ -104,6 +104,8 @@ fn kubelet_config(home: &ClusterHome) -> Value {
         "clusterDomain": DOMAIN,
         "resolvConf": home.file("resolv.conf"),
         "evictionHard": {},
+        // Build machines still have version 1, which Kubernetes refuses by default since 1.35.
+        "failCgroupV1": false,
         "failSwapOn": false,
         "imageGCHighThresholdPercent": 100,
         "oomScoreAdj": 0,

@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 
 use mainstay_testkit::paths::{cache_dir, env_path};
 
-use super::run::{RunError, run};
-
 /// Programs of Kubernetes.
 const KUBERNETES_PROGRAMS: [&str; 5] = [
     "kube-apiserver",
@@ -55,15 +53,6 @@ pub enum ProgramsError {
         /// Name of the program.
         program: &'static str,
     },
-    /// The kubelet could not be run.
-    #[error("failed to run kubelet --version")]
-    Version(#[source] RunError),
-    /// The output of the kubelet has no version.
-    #[error("no version in the output of kubelet --version: {answer}")]
-    NoVersion {
-        /// The output.
-        answer: String,
-    },
 }
 
 /// The programs of a cluster.
@@ -77,10 +66,12 @@ pub struct Programs {
 }
 
 /// Variables that override the directories of etcd, and the default directories. The newest is last.
-const ETCD_DIRS: [(&str, &str); 3] = [
+const ETCD_DIRS: [(&str, &str); 5] = [
     ("MAINSTAY_ETCD_3_4", "etcd/3.4"),
     ("MAINSTAY_ETCD_3_5", "etcd/3.5"),
     ("MAINSTAY_ETCD_3_5_NEW", "etcd/3.5-new"),
+    ("MAINSTAY_ETCD_3_6", "etcd/3.6"),
+    ("MAINSTAY_ETCD_3_7", "etcd/3.7"),
 ];
 
 impl Programs {
@@ -194,19 +185,6 @@ impl Programs {
     /// The PATH of the cluster's programs.
     pub(crate) fn search_path(&self) -> String {
         format!("{}:{HOST_PATH}", self.node_file("bin").display())
-    }
-
-    /// The minor version of Kubernetes, 20 of `Kubernetes v1.20.2`: flags depend on it.
-    pub(crate) async fn minor_version(&self) -> Result<u32, ProgramsError> {
-        let kubelet = self.kubernetes_program("kubelet").display().to_string();
-        let answer = run(&kubelet, &["--version"])
-            .await
-            .map_err(ProgramsError::Version)?;
-        let minor = answer
-            .split('.')
-            .nth(1)
-            .and_then(|minor| minor.parse().ok());
-        minor.ok_or(ProgramsError::NoVersion { answer })
     }
 }
 

@@ -98,7 +98,7 @@ async fn assert_compacted_restore(
 
 #[tokio::test]
 async fn chain_without_deltas_is_not_compacted() {
-    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::NEWEST, EtcdOptions::new()).await;
     let home = TempDir::new().unwrap();
     let container = RestorerBackup::container_dir(&home);
     Workload::new(1).run(&etcd, 20).await;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{EtcdState, FileTree, Fixture, RestorerBackup, RestorerRun, start_etcd_on};
 
-const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::NEWEST;
 const PREFIX: &str = "etcd-main";
 /// Exists in a directory until its swap is complete.
 const RESTORE_MARKER: &str = ".mainstay-restoring";

@@ -83,8 +83,7 @@ each_fixture! {
     an_lzw_chain_comes_back: "lzw-3.5.30", EtcdRelease::V3_5New;
     an_uncompressed_chain_of_the_oldest_etcd_comes_back: "none-3.4.23", EtcdRelease::V3_4;
     the_overlapping_chains_of_two_snapshotters_come_back: "overlap-3.5.30", EtcdRelease::V3_5New;
-    // This version is not available: the newest one is used instead.
-    a_chain_of_a_future_etcd_comes_back: "gzip-3.6.14", EtcdRelease::V3_5New;
+    a_chain_of_etcd_3_6_comes_back: "gzip-3.6.14", EtcdRelease::V3_6;
 }
 
 /// Deltas do not contain the TTL of a lease; the flag sets it.

@@ -25,3 +25,4 @@ mod servers;
 mod sidecar;
 mod stores;
 mod support;
+mod upstream;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{EtcdState, RestorerBackup, start_etcd_on};
 
-const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::NEWEST;
 const PREFIX: &str = "etcd-main";
 
 /// A backup with known states and times.

@@ -205,7 +205,7 @@ async fn two_restores_have_different_cluster_ids() {
     for name in ["one", "other"] {
         let data_dir = directory.path().join(name);
         let report = fixture.backup().restore(&data_dir, &[]);
-        let etcd = start_etcd_on(EtcdRelease::V3_5New, &data_dir).await;
+        let etcd = start_etcd_on(EtcdRelease::NEWEST, &data_dir).await;
         let status = etcd.status().await;
         let cluster = format!("{:x}", status.header().unwrap().cluster_id());
         assert_eq!(report["clusterId"], cluster.as_str(), "{report:#}");

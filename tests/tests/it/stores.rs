@@ -8,7 +8,7 @@ use crate::servers::{Azurite, GcsProxy, SeaweedFs};
 use crate::support::{Fixture, RestorerBackup, assert_same_keys, start_etcd_on};
 
 const PREFIX: &str = "etcd-main";
-const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::NEWEST;
 
 /// A bucket of a running server, for the test and for the restorer.
 struct StoreBucket {

@@ -51,7 +51,7 @@ pub(super) struct RestoredServer {
 impl RestoredServer {
     pub(super) async fn start(name: &str) -> Self {
         let server = Server::start(
-            EtcdRelease::V3_5New,
+            EtcdRelease::NEWEST,
             EtcdOptions::new().name(name).peer_url(free_url()),
         )
         .await;
@@ -70,7 +70,7 @@ impl RestoredServer {
 
     pub(super) async fn start_on_port(name: &str, port: u16) -> Self {
         let server = Server::start(
-            EtcdRelease::V3_5New,
+            EtcdRelease::NEWEST,
             EtcdOptions::new().name(name).peer_url(free_url()),
         )
         .await;

@@ -14,12 +14,25 @@ pub enum EtcdRelease {
     V3_5,
     /// The newest available 3.5.
     V3_5New,
+    /// 3.6, the first with a storage version and with v3 membership only.
+    V3_6,
+    /// 3.7, the newest supported.
+    V3_7,
 }
 
 impl EtcdRelease {
+    /// The newest version: what a test uses that does not depend on the version.
+    pub const NEWEST: Self = Self::V3_7;
+
     /// All versions, oldest first.
-    pub const fn all() -> [Self; 3] {
-        [Self::V3_4, Self::V3_5, Self::V3_5New]
+    pub const fn all() -> [Self; 5] {
+        [
+            Self::V3_4,
+            Self::V3_5,
+            Self::V3_5New,
+            Self::V3_6,
+            Self::V3_7,
+        ]
     }
 
     /// This version and every newer one: the versions that must accept data of this one.
@@ -38,6 +51,8 @@ impl EtcdRelease {
             Self::V3_4 => ("MAINSTAY_ETCD_3_4", "3.4"),
             Self::V3_5 => ("MAINSTAY_ETCD_3_5", "3.5"),
             Self::V3_5New => ("MAINSTAY_ETCD_3_5_NEW", "3.5-new"),
+            Self::V3_6 => ("MAINSTAY_ETCD_3_6", "3.6"),
+            Self::V3_7 => ("MAINSTAY_ETCD_3_7", "3.7"),
         };
         let found = env_path(variable).or_else(|| Some(cache_dir()?.join("etcd").join(link)));
         match found {
@@ -61,6 +76,8 @@ impl fmt::Display for EtcdRelease {
             Self::V3_4 => "3.4",
             Self::V3_5 => "3.5",
             Self::V3_5New => "3.5-new",
+            Self::V3_6 => "3.6",
+            Self::V3_7 => "3.7",
         })
     }
 }
@@ -71,7 +88,7 @@ mod tests {
 
     #[test]
     fn newer_or_equal_lists_the_release_and_later_ones() {
-        let versions: Vec<_> = EtcdRelease::V3_5.newer_or_equal().collect();
-        assert_eq!(versions, [EtcdRelease::V3_5, EtcdRelease::V3_5New]);
+        let versions: Vec<_> = EtcdRelease::V3_6.newer_or_equal().collect();
+        assert_eq!(versions, [EtcdRelease::V3_6, EtcdRelease::V3_7]);
     }
 }

@@ -1,7 +1,6 @@
 //! Location of the Kubernetes binaries.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use crate::paths::{cache_dir, env_path};
 
@@ -27,16 +26,4 @@ pub(super) fn find_program(name: &str) -> PathBuf {
              or set MAINSTAY_KUBERNETES to a directory with the Kubernetes binaries"
             )
         })
-}
-
-/// Minor version of a program, for example 20 for `Kubernetes v1.20.2`; flags differ between versions.
-pub(super) fn minor_version(name: &str) -> u32 {
-    let output = Command::new(find_program(name)).arg("--version").output();
-    let output = output.unwrap_or_else(|error| panic!("start {name}: {error}"));
-    let output = String::from_utf8_lossy(&output.stdout);
-    let minor = output
-        .split('.')
-        .nth(1)
-        .and_then(|minor| minor.parse().ok());
-    minor.unwrap_or_else(|| panic!("no version in the output of {name}: {output}"))
 }

@@ -14,7 +14,6 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-use super::binaries::minor_version;
 use super::pki::Pki;
 use super::process::KubeProcess;
 use crate::etcd::{EtcdOptions, EtcdRelease, EtcdServer, free_url};
@@ -59,7 +58,7 @@ impl ApiServer {
     /// If the server does not become ready, with its log.
     pub async fn start() -> Self {
         install_crypto_provider();
-        let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+        let etcd = EtcdServer::start(EtcdRelease::NEWEST, EtcdOptions::new()).await;
         let temp_dir = TempDir::with_prefix("kubernetes-").expect("a temporary directory");
         let pki = Pki::create(temp_dir.path().join("pki"));
         let kubeconfig = temp_dir.path().join(KUBECONFIG_FILE);
@@ -130,7 +129,7 @@ impl ApiServer {
         let port = parse_port(&url);
         let kubeconfig = self.kubeconfig.clone();
         let own = self.owned_mut();
-        let mut flags = vec![
+        let flags = [
             format!("--kubeconfig={}", kubeconfig.display()),
             format!(
                 "--service-account-private-key-file={}",
@@ -146,9 +145,6 @@ impl ApiServer {
             // There are no volumes: PVCs, like pods, stay as a test leaves them.
             "--controllers=*,-persistentvolume-binder,-persistentvolume-expander".to_owned(),
         ];
-        if minor_version("kube-controller-manager") < 24 {
-            flags.push("--port=0".to_owned()); // the fixed insecure port would collide between tests
-        }
         let process = KubeProcess::start("kube-controller-manager", &flags, own.temp_dir.path());
         let process = own.controller_manager.insert(process);
         let accounts = Api::<ServiceAccount>::namespaced(connect(&kubeconfig).await, "default");

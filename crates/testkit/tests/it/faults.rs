@@ -54,7 +54,7 @@ each_version! {
 #[tokio::test]
 async fn paused_leader_is_replaced_and_follows_after_resuming() {
     let options = EtcdOptions::new().long_election_timeout();
-    let cluster = EtcdCluster::start(EtcdRelease::V3_5New, 3, &options).await;
+    let cluster = EtcdCluster::start(EtcdRelease::NEWEST, 3, &options).await;
     let before = cluster.leader().await;
     cluster.members[before].pause();
     let after = cluster.wait_for_new_leader(before).await;
@@ -76,7 +76,7 @@ async fn leadership_moves_to_the_requested_member() {
 
 #[tokio::test]
 async fn fault_proxy_closes_answers_stalls_and_opens_again() {
-    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::NEWEST, EtcdOptions::new()).await;
     let proxy = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();
     let health = || http.get(format!("{}/health", proxy.url())).send();
@@ -100,7 +100,7 @@ async fn fault_proxy_closes_answers_stalls_and_opens_again() {
 
 #[tokio::test]
 async fn fault_proxy_cuts_one_long_response_and_no_short_one() {
-    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::NEWEST, EtcdOptions::new()).await;
     let proxy = FaultProxy::start(etcd.client_url());
     let http = reqwest::Client::new();
     let fetch = |path: &str| http.get(format!("{}{path}", proxy.url())).send();

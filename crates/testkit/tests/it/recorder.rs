@@ -68,7 +68,7 @@ each_version! {
 
 #[tokio::test]
 async fn delta_ends_at_the_requested_revision() {
-    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::NEWEST, EtcdOptions::new()).await;
     let bucket = TempDir::new().unwrap();
     let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::Gzip).await;
     assert_eq!(recorder.write_delta(&etcd).await, None);
@@ -90,7 +90,7 @@ async fn delta_ends_at_the_requested_revision() {
 
 #[tokio::test]
 async fn delta_starts_after_the_newest_full() {
-    let etcd = EtcdServer::start(EtcdRelease::V3_5New, EtcdOptions::new()).await;
+    let etcd = EtcdServer::start(EtcdRelease::NEWEST, EtcdOptions::new()).await;
     let bucket = TempDir::new().unwrap();
     let mut recorder = Recorder::start(&etcd, bucket.path(), "p", RecorderCompression::Gzip).await;
     let mut load = Workload::new(25);

@@ -75,7 +75,7 @@ each_version! {
 
 #[tokio::test]
 async fn different_seed_gives_a_different_history() {
-    let version = EtcdRelease::V3_5New;
+    let version = EtcdRelease::NEWEST;
     let (one, other) = (
         EtcdServer::start(version, EtcdOptions::new()).await,
         EtcdServer::start(version, EtcdOptions::new()).await,

@@ -11,7 +11,7 @@ use crate::home::expect_success;
 
 /// A single member with data, with the configuration of a new cluster.
 fn testbed_with_data() -> InitTestbed {
-    let stage = InitTestbed::with_fixture(EtcdRelease::V3_5New, 1, "gzip-3.5.30");
+    let stage = InitTestbed::with_fixture(EtcdRelease::NEWEST, 1, "gzip-3.5.30");
     let data_dir = stage.data_dir(0);
     let restored = stage
         .home
@@ -49,7 +49,7 @@ fn data_behind_a_symlink_is_used() {
 
 #[test]
 fn dangling_symlink_is_not_an_empty_volume() {
-    let stage = InitTestbed::new(EtcdRelease::V3_5New, 1);
+    let stage = InitTestbed::new(EtcdRelease::NEWEST, 1);
     stage.write_templates("new", &[0]);
     symlink("unmounted", stage.data_dir(0)).unwrap();
     let before = stage.read_volume(0);

@@ -66,7 +66,6 @@ pub enum InitError {
 /// Runs until it is killed.
 pub async fn run_init(home: &ClusterHome) -> Result<Infallible, InitError> {
     let programs = Programs::find()?;
-    let minor = programs.minor_version().await?;
     prepare_namespaces(home, &programs).await?;
     File::create(home.prepared_file()).map_err(InitError::WriteSignal)?;
     let deadline = Instant::now() + LINK_DEADLINE;
@@ -79,7 +78,7 @@ pub async fn run_init(home: &ClusterHome) -> Result<Infallible, InitError> {
     let path = programs.search_path();
     let keep = |component: ClusterComponent| SupervisedComponent {
         component,
-        launch: component.launch_command(home, &programs, minor),
+        launch: component.launch_command(home, &programs),
         process: None,
         not_before: Instant::now(),
     };

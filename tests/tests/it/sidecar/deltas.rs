@@ -13,7 +13,7 @@ use super::harness::TIMEOUT;
 use super::{SidecarHarness, WriterPool};
 use crate::support::start_etcd_on;
 
-const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::NEWEST;
 
 fn first_member(stage: &SidecarHarness) -> &EtcdServer {
     &stage.cluster.members[0]

@@ -82,7 +82,7 @@ async fn paused_leader_loses_leadership_and_resumes_as_follower() {
 async fn paused_sidecar_that_resumes_as_follower_does_no_harm() {
     // Only this test moves leadership: an election on a busy machine must not return it to the member whose sidecar is paused.
     let options = EtcdOptions::new().long_election_timeout();
-    let stage = SidecarHarness::start_local_with(EtcdRelease::V3_5New, 3, &options, &[]).await;
+    let stage = SidecarHarness::start_local_with(EtcdRelease::NEWEST, 3, &options, &[]).await;
     let (writer, before) = start_load(&stage, 14).await;
     stage.sidecars[before].pause();
     stage.move_leader_from(before).await;
@@ -106,7 +106,7 @@ async fn backups_follow_transferred_leadership() {
 #[tokio::test(flavor = "multi_thread")]
 async fn captured_events_are_stored_when_leadership_is_transferred() {
     let flags = [("delta-snapshot-period", "1h")];
-    let version = EtcdRelease::V3_5New;
+    let version = EtcdRelease::NEWEST;
     let options = EtcdOptions::new().long_election_timeout();
     let stage = SidecarHarness::start_local_with(version, 3, &options, &flags).await;
     let before = stage.wait_until_settled().await;
@@ -153,7 +153,7 @@ async fn captured_events_are_stored_when_leadership_is_transferred() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_changes_every_second_leave_a_complete_chain() {
-    let (stage, writer, mut leader) = start_under_load(EtcdRelease::V3_5New, 16).await;
+    let (stage, writer, mut leader) = start_under_load(EtcdRelease::NEWEST, 16).await;
     for _ in 0..LEADER_CHANGES {
         stage.move_leader_from(leader).await;
         sleep(Duration::from_secs(1)).await;
@@ -165,7 +165,7 @@ async fn leader_changes_every_second_leave_a_complete_chain() {
 /// Two sidecars of one member are both leaders, for longer than any change of leadership lasts.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_simultaneous_leaders_leave_a_complete_chain() {
-    let mut stage = SidecarHarness::start_local(EtcdRelease::V3_5New, 1).await;
+    let mut stage = SidecarHarness::start_local(EtcdRelease::NEWEST, 1).await;
     let other =
         SidecarHarness::sidecar_options(stage.cluster.members[0].client_url(), &stage.store);
     stage.sidecars.push(SidecarProcess::start(other).await);
@@ -201,7 +201,7 @@ async fn two_simultaneous_leaders_leave_a_complete_chain() {
 #[tokio::test(flavor = "multi_thread")]
 async fn captured_events_are_not_dropped_after_an_etcd_compaction() {
     let flags = [("delta-snapshot-period", "1h")];
-    let version = EtcdRelease::V3_5New;
+    let version = EtcdRelease::NEWEST;
     let mut stage = SidecarHarness::start_local_with(version, 1, &EtcdOptions::new(), &flags).await;
     stage.wait_until_settled().await;
     stage.wait_until_stored().await;

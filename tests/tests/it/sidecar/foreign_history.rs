@@ -13,7 +13,7 @@ use super::outages::wait_for_error;
 use super::{SidecarHarness, SidecarStore, WriterPool};
 use crate::support::start_etcd_on;
 
-const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::NEWEST;
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 const FOREIGN_GAPS_METRIC: &str = "mainstay_gaps_total{cause=\"foreign-history\"}";
 

@@ -17,7 +17,7 @@ use super::harness::TIMEOUT;
 use super::outages::start_servers;
 use super::{SidecarHarness, SidecarStore, WriterPool};
 
-const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::NEWEST;
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
 fn full_names(stage: &SidecarHarness) -> Vec<String> {

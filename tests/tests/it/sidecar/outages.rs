@@ -15,7 +15,7 @@ use super::harness::{SHORT_RETRY_TIMEOUT, TIMEOUT};
 use super::{SidecarHarness, SidecarStore, WriterPool};
 use crate::servers::SeaweedFs;
 
-const VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const VERSION: EtcdRelease = EtcdRelease::NEWEST;
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 const COMPACTED_GAPS_METRIC: &str = "mainstay_gaps_total{cause=\"compacted\"}";
 const LOST_GAPS_METRIC: &str = "mainstay_gaps_total{cause=\"lost\"}";

@@ -82,7 +82,7 @@ newest_version! {
 async fn partition_that_ends_before_an_election_changes_nothing() {
     // A partition of this length does not lead to an election, even on a busy machine.
     let options = EtcdOptions::new().long_election_timeout();
-    let stage = SidecarHarness::start_local_with(EtcdRelease::V3_5New, 3, &options, &[]).await;
+    let stage = SidecarHarness::start_local_with(EtcdRelease::NEWEST, 3, &options, &[]).await;
     let writer = WriterPool::start(&stage.client_urls(), 2, WRITE_INTERVAL, 22);
     let leader = stage.wait_until_settled().await;
     writer.wait_for_writes(50).await;

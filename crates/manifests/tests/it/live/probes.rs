@@ -42,6 +42,8 @@ fn render_probes(version: EtcdRelease) -> (Probe, Probe) {
         EtcdRelease::V3_4 => "etcd:v3.4.23",
         EtcdRelease::V3_5 => "etcd:v3.5.16",
         EtcdRelease::V3_5New => "etcd:v3.5.30",
+        EtcdRelease::V3_6 => "etcd:v3.6.16",
+        EtcdRelease::V3_7 => "etcd:v3.7.3",
     };
     etcd.spec.etcd.image = Some(image.into());
     let manifests = render(&etcd, &settings(), &RenderInput::from_etcd(&etcd)).unwrap();

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::testbed::{EtcdProcess, InitTestbed, TIMEOUT};
 
-const ETCD_VERSION: EtcdRelease = EtcdRelease::V3_5New;
+const ETCD_VERSION: EtcdRelease = EtcdRelease::NEWEST;
 /// The bucket of the fixtures.
 const BUCKET_FLAGS: [&str; 2] = ["--store-container=bucket", "--store-prefix=etcd-main"];
 

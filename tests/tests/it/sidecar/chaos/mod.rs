@@ -101,7 +101,8 @@ mod soak {
 }
 
 async fn run_fault_rounds(seed: u64, rounds: impl Iterator<Item = FaultRound>, restores: usize) {
-    let version = EtcdRelease::all()[usize::try_from(seed % 3).unwrap()];
+    let versions = EtcdRelease::all();
+    let version = versions[usize::try_from(seed).unwrap() % versions.len()];
     eprintln!("seed {seed}, etcd {version}");
     let options = EtcdOptions::new();
     let cluster = EtcdCluster::start_with_proxies(version, 3, &options);
