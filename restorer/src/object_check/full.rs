@@ -5,19 +5,15 @@ use std::io::{self, Read};
 
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::compression::open_decoder;
+use mainstay_archive::full::{FullLayout, FullScanner, ScannedFull};
 use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError};
-use sha2::{Digest, Sha256};
 
 use super::ObjectReadOptions;
 use super::outline::{Outline, OutlineError};
-use crate::rebuild::{HashCheck, ObjectSource, RebuildError};
+use crate::rebuild::{ObjectSource, RebuildError};
 
 /// Read size in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Length of the SHA-256 that follows the database in a snapshot.
-const HASH_LEN: usize = 32;
-/// etcd writes a database in multiples of this size, so a remainder of [`HASH_LEN`] means that a hash follows.
-const SECTOR_BYTES: u64 = 512;
 /// Limit of reading the stream again. One pass suffices for every database etcd writes; a root bucket of several pages
 /// needs one more for each of them.
 const MAX_PASSES: usize = 16;
@@ -25,10 +21,8 @@ const MAX_PASSES: usize = 16;
 /// A full snapshot that was read completely.
 #[derive(Debug)]
 pub(crate) struct CheckedFull {
-    /// Size of the database without the hash.
-    pub(crate) bytes: u64,
-    /// Whether the snapshot has a hash; if so, it was compared.
-    pub(crate) is_hashed: bool,
+    /// Size of the database, and whether a hash was compared.
+    pub(crate) layout: FullLayout,
     pub(crate) outline: Outline,
 }
 
@@ -95,7 +89,7 @@ fn scan_full(
     object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
     options: &ObjectReadOptions,
-    outline: Outline,
+    mut outline: Outline,
 ) -> Result<CheckedFull, RebuildError> {
     let name = || object.name.to_string();
     let mut stream =
@@ -105,100 +99,29 @@ fn scan_full(
                 source,
             }
         })?;
-    let mut tail = FullScanner {
-        hash: Sha256::new(),
-        outline,
-        trailer: Vec::new(),
-        received: 0,
-    };
+    let mut scanner = FullScanner::default();
     let mut chunk = vec![0u8; CHUNK_BYTES];
+    let structure = |source| structure_error(object, source);
     loop {
         let count = match stream.read(&mut chunk) {
-            Ok(0) => return tail.finish(object, options.hash_check),
+            Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => {
-                let offset = tail.received;
                 return Err(RebuildError::ReadBase {
                     object: name(),
-                    offset,
+                    offset: scanner.received(),
                     source,
                 });
             }
         };
-        tail.push(chunk.get(..count).unwrap_or_default())
-            .map_err(|source| structure_error(object, source))?;
-    }
-}
-
-/// Hashes and outlines everything but the last 32 bytes, which may be the hash: the end of a stream is known only when it
-/// is reached.
-struct FullScanner {
-    hash: Sha256,
-    outline: Outline,
-    trailer: Vec<u8>,
-    received: u64,
-}
-
-impl FullScanner {
-    fn push(&mut self, chunk: &[u8]) -> Result<(), mainstay_bbolt::BboltError> {
-        self.received += chunk.len() as u64;
-        let surplus = (self.trailer.len() + chunk.len()).saturating_sub(HASH_LEN);
-        let from_held: Vec<u8> = self
-            .trailer
-            .drain(..surplus.min(self.trailer.len()))
-            .collect();
-        let (data, rest) = chunk.split_at(surplus - from_held.len());
-        self.trailer.extend_from_slice(rest);
-        self.update(&from_held)?;
-        self.update(data)
-    }
-
-    fn update(&mut self, data: &[u8]) -> Result<(), mainstay_bbolt::BboltError> {
-        self.hash.update(data);
-        self.outline.push(data)
-    }
-
-    fn finish(
-        mut self,
-        object: &SnapshotObject,
-        check: HashCheck,
-    ) -> Result<CheckedFull, RebuildError> {
-        let name = || object.name.to_string();
-        let bytes = self.received;
-        match bytes % SECTOR_BYTES {
-            // No hash follows, so the held bytes are the end of the database.
-            0 if bytes > 0 && check == HashCheck::Skipped => {
-                let held = std::mem::take(&mut self.trailer);
-                self.update(&held)
-                    .map_err(|source| structure_error(object, source))?;
-                Ok(CheckedFull {
-                    bytes,
-                    is_hashed: false,
-                    outline: self.outline,
-                })
-            }
-            0 if bytes > 0 => Err(RebuildError::BaseUnhashed { object: name() }),
-            32 => {
-                let computed = self.hash.finalize();
-                if computed.as_slice() == self.trailer {
-                    let bytes = bytes - HASH_LEN as u64;
-                    return Ok(CheckedFull {
-                        bytes,
-                        is_hashed: true,
-                        outline: self.outline,
-                    });
-                }
-                Err(RebuildError::BaseHash {
-                    object: name(),
-                    stored: hex::encode(&self.trailer),
-                    computed: hex::encode(computed),
-                })
-            }
-            _ => Err(RebuildError::BaseLength {
-                object: name(),
-                bytes,
-            }),
+        for database in scanner.push(chunk.get(..count).unwrap_or_default()) {
+            outline.push(database).map_err(structure)?;
         }
     }
+    let ScannedFull { layout, rest } = scanner
+        .finish(options.hash_check)
+        .map_err(|damage| RebuildError::from_full_damage(name(), damage))?;
+    outline.push(&rest).map_err(structure)?;
+    Ok(CheckedFull { layout, outline })
 }

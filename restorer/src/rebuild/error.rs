@@ -4,12 +4,28 @@ use std::io;
 
 use mainstay_archive::compression::OpenStreamError;
 use mainstay_archive::delta::DeltaError;
+use mainstay_archive::full::FullDamage;
 use mainstay_bbolt::BboltError;
 use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatusError;
 use mainstay_mvcc::hash::HashError;
 
 impl RebuildError {
+    /// Names the full snapshot that is damaged.
+    pub(crate) fn from_full_damage(object: String, damage: FullDamage) -> Self {
+        match damage {
+            FullDamage::Length { bytes } => Self::BaseLength { object, bytes },
+            FullDamage::Unhashed { .. } => Self::BaseUnhashed { object },
+            FullDamage::Hash {
+                stored, computed, ..
+            } => Self::BaseHash {
+                object,
+                stored,
+                computed,
+            },
+        }
+    }
+
     /// Returns the name of the unusable object, if one is to blame: another chain may not need it.
     pub(crate) fn failed_object(&self) -> Option<&str> {
         match self {

@@ -48,6 +48,7 @@ use mainstay_ids::Revision;
 
 pub use error::RebuildError;
 pub use file::{DatabaseFile, Durability};
+pub use mainstay_archive::full::HashCheck;
 pub(crate) use flush::FileFlusher;
 pub(crate) use leases::NewLease;
 pub use meter::{Meter, MeterReading, MeteredRead};
@@ -67,14 +68,6 @@ pub enum StopPoint {
     Revision(Revision),
     /// Before the first event later than this time.
     Time(Timestamp),
-}
-
-/// Whether a base without a hash is accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashCheck {
-    Required,
-    /// A base without a hash is accepted: it was copied from a data directory.
-    Skipped,
 }
 
 /// Options of a rebuild.

@@ -9,19 +9,15 @@ use std::num::NonZeroUsize;
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::compression::{OpenStreamError, open_decoder};
 use mainstay_archive::delta::{DeltaError, DeltaReader};
+use mainstay_archive::full::{FullDamage, FullScanner, HashCheck};
 use mainstay_archive::name::SnapshotKind;
 use mainstay_ids::Revision;
 use mainstay_store::{SnapStore, StoreError};
-use sha2::{Digest, Sha256};
 
 /// Download buffer in bytes; reading ahead further would only take memory from etcd.
 const BUDGET_BYTES: u64 = 4 << 20;
 /// Read buffer in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Length of the SHA-256 at the end of a full snapshot.
-const HASH_LEN: usize = 32;
-/// Database size is a multiple of this; the hash follows.
-const SECTOR: u64 = 512;
 
 /// Damage of an object.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +31,8 @@ pub enum ObjectDamage {
         offset: u64,
         source: io::Error,
     },
-    #[error("invalid length {bytes}: must be a multiple of 512 bytes plus a 32-byte hash")]
-    Length {
-        /// Decompressed bytes.
-        bytes: u64,
-    },
-    #[error("checksum mismatch over {bytes} bytes")]
-    Hash {
-        /// Decompressed bytes without the hash.
-        bytes: u64,
-    },
+    #[error(transparent)]
+    Full(#[from] FullDamage),
     #[error("read the events")]
     Delta(#[source] DeltaError),
     /// A revision is missing inside a delta.
@@ -130,37 +118,23 @@ fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
 }
 
 fn verify_full(mut stream: impl Read) -> Result<(), ObjectDamage> {
-    let mut hash = Sha256::new();
-    let mut piece = vec![0; BUFFER_BYTES + HASH_LEN];
-    let (mut held, mut bytes) = (0, 0_u64); // the last 32 bytes read so far may be the hash
+    let mut scanner = FullScanner::default();
+    let mut piece = vec![0; BUFFER_BYTES];
     loop {
-        let count = match stream.read(&mut piece[held..]) {
+        match stream.read(&mut piece) {
             Ok(0) => break,
-            Ok(count) => count,
+            Ok(count) => scanner.push(&piece[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => {
                 return Err(ObjectDamage::Read {
-                    offset: bytes,
+                    offset: scanner.received(),
                     source,
                 });
             }
         };
-        bytes += count as u64;
-        let filled = held + count;
-        let surplus = filled.saturating_sub(HASH_LEN);
-        hash.update(&piece[..surplus]);
-        piece.copy_within(surplus..filled, 0);
-        held = filled - surplus;
     }
-    if bytes % SECTOR != HASH_LEN as u64 || bytes == HASH_LEN as u64 {
-        return Err(ObjectDamage::Length { bytes });
-    }
-    if hash.finalize().as_slice() == &piece[..held] {
-        Ok(())
-    } else {
-        let bytes = bytes - HASH_LEN as u64;
-        Err(ObjectDamage::Hash { bytes })
-    }
+    scanner.finish(HashCheck::Required)?;
+    Ok(())
 }
 
 fn verify_delta(stream: impl Read, start: Revision, last: Revision) -> Result<(), ObjectDamage> {

@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::compression::{OpenStreamError, open_decoder};
 use mainstay_archive::delta::{DeltaError, DeltaReader};
+use mainstay_archive::full::{FullDamage, FullLayout};
 use mainstay_bbolt::{BboltError, Cursor, Database, Direction};
 use mainstay_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
 use mainstay_store::{SnapStore, StoreError};
@@ -17,8 +18,6 @@ use super::history_match::LastEvent;
 const BUDGET_BYTES: u64 = 4 << 20;
 /// Largest full snapshot read into memory to find its last event.
 const MAX_DATABASE_BYTES: u64 = 16 << 20;
-/// Database size is a multiple of this; the bytes after the last block are the hash.
-const BLOCK_BYTES: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -46,6 +45,8 @@ pub(super) enum LastEventError {
 pub(super) enum FullReadError {
     #[error("read the stream")]
     Read(#[source] io::Error),
+    #[error(transparent)]
+    Damaged(#[from] FullDamage),
     #[error(transparent)]
     Structure(#[from] BboltError),
     #[error("decode the revision of the newest row")]
@@ -144,7 +145,8 @@ fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError
     if bytes.len() as u64 > MAX_DATABASE_BYTES {
         return Ok(None);
     }
-    bytes.truncate(bytes.len() - bytes.len() % BLOCK_BYTES);
+    let layout = FullLayout::of(bytes.len() as u64)?;
+    bytes.truncate(usize::try_from(layout.database_bytes).unwrap_or(usize::MAX));
     let database = Database::open(bytes)?;
     let Some(rows) = database.bucket(schema::KEY)? else {
         return Ok(None);

@@ -91,8 +91,8 @@ fn check_object(
             let facts = Box::new(facts);
             Ok(ObjectContents::Full {
                 facts,
-                bytes: full.bytes,
-                is_hashed: full.is_hashed,
+                bytes: full.layout.database_bytes,
+                is_hashed: full.layout.is_hashed,
             })
         }
         SnapshotKind::Delta => {

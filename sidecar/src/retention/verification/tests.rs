@@ -1,10 +1,11 @@
 use std::fs;
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
+use mainstay_archive::full::FullWriter;
 use mainstay_ids::LeaseId;
 
 use super::*;
@@ -46,12 +47,12 @@ fn encode_delta(revisions: &[i64]) -> Vec<u8> {
 
 /// Arbitrary content of a valid length with a valid hash.
 fn encode_full(sectors: usize) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..sectors * 512)
+    let database: Vec<u8> = (0..sectors * 512)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect();
-    let hash = Sha256::digest(&bytes);
-    bytes.extend_from_slice(hash.as_slice());
-    bytes
+    let mut writer = FullWriter::new(Vec::new());
+    writer.write_all(&database).unwrap();
+    writer.finish().unwrap()
 }
 
 fn collect_files(below: &Path, found: &mut Vec<PathBuf>) {
@@ -89,7 +90,10 @@ fn full_snapshot_of_any_size_is_verified_by_its_hash() {
     altered[70_000] ^= 1;
     let outcome = verify_bytes("Full-0-9-5", altered);
     assert!(
-        matches!(outcome, Err(ObjectDamage::Hash { bytes: 307_200 })),
+        matches!(
+            outcome,
+            Err(ObjectDamage::Full(FullDamage::Hash { bytes: 307_200, .. }))
+        ),
         "{outcome:?}"
     );
 }
@@ -100,7 +104,12 @@ fn full_snapshot_that_is_truncated_or_lacks_its_hash_is_damaged() {
     for length in [0, 32, 2048, 2079] {
         let outcome = verify_bytes("Full-0-9-5", complete[..length].to_vec());
         assert!(
-            matches!(outcome, Err(ObjectDamage::Length { .. })),
+            matches!(
+                outcome,
+                Err(ObjectDamage::Full(
+                    FullDamage::Length { .. } | FullDamage::Unhashed { .. }
+                ))
+            ),
             "{length}: {outcome:?}"
         );
     }
