@@ -3,14 +3,14 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
-use mainstay_archive::layout::list_prefixes;
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::name::SnapshotKind;
+use mainstay_backup::{ObjectSource, list_snapshots};
 use mainstay_store::{Environment, SnapStore, StoreConfig, StoreError};
 use tokio::runtime::Handle;
 
 use crate::failure::CommandFailure;
-use crate::rebuild::{Meter, MeteredRead, ObjectSource};
+use crate::rebuild::{Meter, MeteredRead};
 
 /// Bytes of a full snapshot that are downloaded ahead of the reader.
 const BASE_BUDGET_BYTES: u64 = 8 << 20;
@@ -43,20 +43,6 @@ impl Backup {
             meter: Arc::clone(meter),
         }
     }
-}
-
-/// Lists everything under the prefix of the store, in both directory layouts of etcd-backup-restore.
-pub(crate) async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
-    let mut listed = Vec::new();
-    for folder in list_prefixes(store.prefix()) {
-        let objects = store.list(&folder).await?;
-        listed.extend(objects.into_iter().map(|object| ListedObject {
-            key: object.key,
-            size: object.size,
-            modified: object.last_modified,
-        }));
-    }
-    Ok(Catalogue::from_listing(store.prefix(), listed))
 }
 
 /// Opens objects of a store from blocking threads and counts the bytes read.

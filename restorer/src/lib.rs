@@ -24,7 +24,6 @@ pub mod failure;
 pub mod fallback;
 pub(crate) mod health;
 pub(crate) mod members;
-pub(crate) mod object_check;
 pub mod outcome;
 pub mod rebuild;
 pub(crate) mod target;

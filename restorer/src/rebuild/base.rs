@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 
 use mainstay_archive::compression::open_decoder;
 use mainstay_archive::full::FullScanner;
+use mainstay_backup::ProofError;
 use mainstay_bbolt::{MAX_PAGE_SIZE, Meta};
 
 use super::RebuildContext;
@@ -26,13 +27,13 @@ pub(crate) fn receive_base(
     let stored = job
         .sources
         .open(object)
-        .map_err(|source| RebuildError::Open {
+        .map_err(|source| ProofError::Open {
             object: name(),
             source,
         })?;
     let mut stream =
         open_decoder(&object.name.compression, stored, job.options.threads).map_err(|source| {
-            RebuildError::Compression {
+            ProofError::Compression {
                 object: name(),
                 source,
             }
@@ -48,17 +49,16 @@ pub(crate) fn receive_base(
         if job.is_cancelled() {
             return Err(RebuildError::Cancelled);
         }
-        let count =
-            read_full(&mut stream, &mut chunk).map_err(|source| RebuildError::ReadBase {
-                object: name(),
-                offset: scanner.received(),
-                source,
-            })?;
+        let count = read_full(&mut stream, &mut chunk).map_err(|source| ProofError::ReadBase {
+            object: name(),
+            offset: scanner.received(),
+            source,
+        })?;
         let received = chunk.get(..count).unwrap_or_default();
         if writer.limit == 0 {
             let first = received.get(..FIRST_BYTES.min(count)).unwrap_or_default();
             let meta =
-                Meta::from_first_bytes(first).map_err(|source| RebuildError::BaseStructure {
+                Meta::from_first_bytes(first).map_err(|source| ProofError::BaseStructure {
                     object: name(),
                     source,
                 })?;
@@ -117,10 +117,10 @@ impl BaseWriter<'_> {
         let bytes = scanner.received();
         match scanner.finish(self.job.options.hash_check) {
             Ok(scanned) => self.write(&scanned.rest)?,
-            Err(damage) => return Err(RebuildError::from_full_damage(object, damage)),
+            Err(damage) => return Err(ProofError::from_full_damage(object, damage).into()),
         }
         if self.written < self.limit {
-            return Err(RebuildError::BaseLength { object, bytes });
+            return Err(ProofError::BaseLength { object, bytes }.into());
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
+use mainstay_backup::list_snapshots;
 use mainstay_datadir::write_volume_guard;
 use mainstay_store::{StorageProvider, StoreArgs, StoreConfig};
 use mainstay_telemetry::ErrorChain;
@@ -38,7 +39,6 @@ use self::data::{CleanStopUse, ExpectedOwner, ObservedDataDir};
 use self::decide::{ConfiguredCluster, InitialClusterState, decide, needs_backup, should_wait};
 use self::template::{ConfigTemplate, InitialClusterConfig, TemplateError};
 use super::initialize::newest_revision;
-use crate::backup::list_snapshots;
 use crate::cli::CommandContext;
 use crate::failure::CommandFailure;
 use crate::outcome::CommandOutcome;
