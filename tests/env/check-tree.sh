@@ -76,10 +76,11 @@ directions() {
   for crate in mainstay-manifests mainstay-verdict; do
     forbid "$crate" tokio kube object_store tracing mainstay-testkit
   done
-  for crate in mainstay-restorer mainstay-sidecar mainstay-store mainstay-backup mainstay-datadir mainstay-telemetry mainstay-crds mainstay-coordination; do
+  for crate in mainstay-restorer mainstay-sidecar mainstay-store mainstay-backup mainstay-etcd mainstay-datadir mainstay-telemetry mainstay-crds mainstay-coordination; do
     forbid "$crate" mainstay-testkit mainstay-controller
   done
   forbid mainstay-backup kube mainstay-datadir mainstay-coordination
+  forbid mainstay-etcd kube object_store mainstay-store
   forbid mainstay-crds tokio mainstay-store
   forbid mainstay-controller mainstay-backup mainstay-bbolt mainstay-wal mainstay-mvcc mainstay-testkit
   everything=$(reach --workspace --all-features --edges normal,build,dev)
