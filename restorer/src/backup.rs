@@ -1,12 +1,13 @@
 //! A backup in a store: lists its snapshots and opens its objects.
 
+use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::name::SnapshotKind;
 use mainstay_backup::{ObjectSource, list_snapshots};
-use mainstay_store::{Environment, SnapStore, StoreConfig, StoreError};
+use mainstay_store::{Environment, SnapStore, StorageProvider, StoreArgs, StoreConfig, StoreError};
 use tokio::runtime::Handle;
 
 use crate::failure::CommandFailure;
@@ -43,6 +44,38 @@ impl Backup {
             meter: Arc::clone(meter),
         }
     }
+}
+
+/// Returns the newest revision according to the names of the snapshots.
+pub(crate) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
+    let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
+    objects.map(|object| object.name.last.0).max()
+}
+
+/// Returns provider, container and prefix of a store, as shown to users.
+pub(crate) fn describe_location(store: &SnapStore) -> String {
+    let mut place = format!("{} {}", store.provider(), store.container());
+    if !store.prefix().is_empty() {
+        let _ = write!(place, "/{}", store.prefix());
+    }
+    place
+}
+
+/// Returns the configuration of the store, or `None` if no store is named.
+///
+/// Every flag of the store has a default, so a provider, container or prefix that was given decides.
+pub(crate) fn to_store_config(store: StoreArgs) -> Result<Option<StoreConfig>, CommandFailure> {
+    let is_named = store.provider != StorageProvider::Local
+        || store
+            .container
+            .as_ref()
+            .is_some_and(|name| !name.is_empty())
+        || !store.prefix.is_empty();
+    Ok(if is_named {
+        Some(store.into_config()?)
+    } else {
+        None
+    })
 }
 
 /// Opens objects of a store from blocking threads and counts the bytes read.

@@ -26,6 +26,7 @@ pub(crate) mod health;
 pub(crate) mod members;
 pub mod outcome;
 pub mod rebuild;
+pub mod restore_options;
 pub(crate) mod target;
 mod termination_message;
 pub(crate) mod upstream;

@@ -89,6 +89,20 @@ directions() {
   done
 }
 
+# The verbs of the restorer do not import each other: what two of them need is a module beside `commands`.
+verbs() {
+  local file verb other
+  while IFS= read -r file; do
+    verb=${file#restorer/src/commands/}
+    verb=${verb%%/*}
+    verb=${verb%.rs}
+    for other in $(git ls-files -- restorer/src/commands | sed -nE 's#^restorer/src/commands/([a-z_]+)(/.*|\.rs)$#\1#p' | sort -u); do
+      [ "$other" = "$verb" ] || [ "$other" = mod ] || [ "$verb" = mod ] ||
+        breach_of "the verb $verb imports the verb $other" -E "(commands|use super(::super)*)::(\{[^}]*\b)?$other\b" -- "$file"
+    done
+  done < <(git ls-files -- 'restorer/src/commands/*.rs')
+}
+
 # The hosts this machine fetches packages from. None is named here: a tree that works everywhere
 # knows no mirror.
 registry_hosts() {
@@ -201,6 +215,7 @@ former_name
 plain_words
 commit_subjects
 directions
+verbs
 places
 packages
 pages

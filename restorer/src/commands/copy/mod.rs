@@ -32,7 +32,7 @@ use serde::Serialize;
 use self::plan::{CopyLimits, CopyPlan, DestinationConflict};
 use self::transfer::{CopyError, Transfer};
 use self::wait::WaitOutcome;
-use super::list::describe_location;
+use crate::backup::describe_location;
 use crate::cli::CommandContext;
 use crate::directory::sample_progress;
 use crate::failure::CommandFailure;
