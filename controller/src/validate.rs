@@ -13,8 +13,10 @@ use mainstay_crds::scalar::DurationString;
 
 use crate::decide::upkeep::DesiredUpkeep;
 use crate::observe::{Ordinal, PeerTlsStage};
+use mainstay_ids::StorageProvider;
+use mainstay_manifests::names;
 use mainstay_manifests::quantity::to_bytes;
-use mainstay_manifests::store::StoreProvider;
+use mainstay_manifests::store::provider_from_alias;
 
 /// Requests one reconcile of the spec; removed when it is done.
 pub(crate) const OPERATION: &str = "druid.gardener.cloud/operation";
@@ -273,7 +275,7 @@ fn parse_backup(etcd: &Etcd) -> Result<Option<DesiredBackup>, SpecError> {
         return Ok(None);
     };
     // There is no Swift client here; refused before any object is changed.
-    if StoreProvider::from_alias(provider) == Some(StoreProvider::Swift) {
+    if provider_from_alias(provider) == Some(StorageProvider::Swift) {
         return Err(SpecError::SwiftUnsupported {
             provider: provider.to_owned(),
         });
@@ -314,17 +316,12 @@ impl DesiredState {
     }
 
     pub(crate) fn pod_name(&self, ordinal: Ordinal) -> String {
-        format!("{}-{ordinal}", self.name)
+        names::pod_name(&self.name, ordinal.0)
     }
 
     /// DNS name of a pod behind the headless peer Service.
     pub(crate) fn pod_host(&self, ordinal: Ordinal) -> String {
-        format!(
-            "{}.{}-peer.{}.svc",
-            self.pod_name(ordinal),
-            self.name,
-            self.namespace
-        )
+        names::pod_host(&self.name, &self.namespace, &self.pod_name(ordinal))
     }
 
     /// Peer URLs of a member whose pod matches the template at this TLS stage.
@@ -343,10 +340,7 @@ impl DesiredState {
 
     /// Name of a member and of its Lease. Unlike the pod name it includes the prefix.
     pub(crate) fn member_name(&self, ordinal: Ordinal) -> String {
-        match &self.member_prefix {
-            Some(prefix) => format!("{prefix}-{}", self.pod_name(ordinal)),
-            None => self.pod_name(ordinal),
-        }
+        names::member_name(self.member_prefix.as_deref(), &self.name, ordinal.0)
     }
 }
 

@@ -1,16 +1,17 @@
 //! A backup in a store: lists its snapshots and opens its objects.
 
+use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use mainstay_archive::catalogue::{Catalogue, ListedObject, SnapshotObject};
-use mainstay_archive::layout::list_prefixes;
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::name::SnapshotKind;
-use mainstay_store::{Environment, SnapStore, StoreConfig, StoreError};
+use mainstay_backup::{ObjectSource, list_snapshots};
+use mainstay_store::{Environment, SnapStore, StorageProvider, StoreArgs, StoreConfig, StoreError};
 use tokio::runtime::Handle;
 
 use crate::failure::CommandFailure;
-use crate::rebuild::{Meter, MeteredRead, ObjectSource};
+use crate::rebuild::{Meter, MeteredRead};
 
 /// Bytes of a full snapshot that are downloaded ahead of the reader.
 const BASE_BUDGET_BYTES: u64 = 8 << 20;
@@ -45,18 +46,36 @@ impl Backup {
     }
 }
 
-/// Lists everything under the prefix of the store, in both directory layouts of etcd-backup-restore.
-pub(crate) async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
-    let mut listed = Vec::new();
-    for folder in list_prefixes(store.prefix()) {
-        let objects = store.list(&folder).await?;
-        listed.extend(objects.into_iter().map(|object| ListedObject {
-            key: object.key,
-            size: object.size,
-            modified: object.last_modified,
-        }));
+/// Returns the newest revision according to the names of the snapshots.
+pub(crate) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
+    let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
+    objects.map(|object| object.name.last.0).max()
+}
+
+/// Returns provider, container and prefix of a store, as shown to users.
+pub(crate) fn describe_location(store: &SnapStore) -> String {
+    let mut place = format!("{} {}", store.provider(), store.container());
+    if !store.prefix().is_empty() {
+        let _ = write!(place, "/{}", store.prefix());
     }
-    Ok(Catalogue::from_listing(store.prefix(), listed))
+    place
+}
+
+/// Returns the configuration of the store, or `None` if no store is named.
+///
+/// Every flag of the store has a default, so a provider, container or prefix that was given decides.
+pub(crate) fn to_store_config(store: StoreArgs) -> Result<Option<StoreConfig>, CommandFailure> {
+    let is_named = store.provider != StorageProvider::Local
+        || store
+            .container
+            .as_ref()
+            .is_some_and(|name| !name.is_empty())
+        || !store.prefix.is_empty();
+    Ok(if is_named {
+        Some(store.into_config()?)
+    } else {
+        None
+    })
 }
 
 /// Opens objects of a store from blocking threads and counts the bytes read.

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, Member};
+use etcd_client::Client;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use mainstay_archive::retention::GarbageKind;
-use mainstay_ids::MemberId;
+use mainstay_etcd::{RequestError, list_members};
 use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use url::Url;
 
 use crate::backup_store::BackupStore;
-use crate::etcd::{EtcdCall, EtcdClient, EtcdError, with_timeout};
+use crate::etcd::{EtcdCall, EtcdClient, EtcdError};
 use crate::http::{FindLeader, LeaderError};
 use crate::kubernetes::{self, LeaseMetrics, PinReader};
 use crate::maintenance::{Connect, EtcdConnectError};
@@ -45,10 +45,11 @@ impl FindLeader for LeaderFinder {
         let member_status = self.etcd.fetch_status(self.timeout).await.map_err(ask)?;
         let leader = member_status.leader.ok_or(LeaderError::NoLeader)?;
         let mut client = self.etcd.own_client().await.map_err(ask)?;
-        let listed = with_timeout(self.timeout, EtcdCall::Members, client.member_list());
-        let listed = listed.await.map_err(ask)?;
-        let member = listed.members().iter().find(|m| MemberId(m.id()) == leader);
-        let mut urls = member.into_iter().flat_map(Member::client_urls);
+        let listed = list_members(&mut client, self.timeout).await;
+        let listed = listed.map_err(EtcdError::request_failed(EtcdCall::Members));
+        let listed = listed.map_err(ask)?;
+        let member = listed.iter().find(|member| member.id == leader);
+        let mut urls = member.into_iter().flat_map(|member| &member.client_urls);
         let url = urls.find_map(|url| Url::parse(url).ok());
         url.ok_or(LeaderError::NoClientUrl { leader })
     }
@@ -81,7 +82,10 @@ impl Connect for EtcdConnector {
 
 fn to_connect_error(endpoint: &str, error: EtcdError) -> EtcdConnectError {
     let source = match error {
-        EtcdError::RequestFailed { source, .. } => *source,
+        EtcdError::Request {
+            source: RequestError::Failed(source),
+            ..
+        } => *source,
         other => etcd_client::Error::InvalidArgs(ErrorChain(&other).to_string()),
     };
     EtcdConnectError {

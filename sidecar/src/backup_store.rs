@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstay_archive::catalogue::{Catalogue, ListedObject};
-use mainstay_archive::layout::list_prefixes;
+use mainstay_archive::catalogue::Catalogue;
 use mainstay_store::{Environment, SnapStore, StoreConfig, StoreError, StoreOpenError};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
@@ -86,16 +85,8 @@ impl BackupStore {
     /// Lists the store, in both layouts (v1 and v2).
     pub(crate) async fn list_snapshots(&self) -> Result<Catalogue, BackupStoreError> {
         let store = self.open().await?;
-        let mut listed = Vec::new();
-        for folder in list_prefixes(store.prefix()) {
-            let objects = store.list(&folder).await;
-            let objects = objects.map_err(|source| BackupStoreError::List { source })?;
-            listed.extend(objects.into_iter().map(|object| ListedObject {
-                key: object.key,
-                size: object.size,
-                modified: object.last_modified,
-            }));
-        }
-        Ok(Catalogue::from_listing(store.prefix(), listed))
+        mainstay_backup::list_snapshots(&store)
+            .await
+            .map_err(|source| BackupStoreError::List { source })
     }
 }

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstay_etcd::list_members;
 use mainstay_telemetry::ErrorChain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::etcd::{EtcdCall, EtcdClient, EtcdError, with_timeout};
+use crate::etcd::{EtcdCall, EtcdClient, EtcdError};
 use crate::maintenance::alarms::{self, ClusterAlarmKind};
 use crate::maintenance::peer_url::{self, PeerUrlOutcome};
 use crate::maintenance::previous_data::PreviousDataCleaner;
@@ -103,17 +104,18 @@ impl MemberReconciler {
 
     async fn update_members(&self) -> Result<(), EtcdError> {
         let mut client = self.etcd.own_client().await?;
-        let listed = with_timeout(REQUEST_TIMEOUT, EtcdCall::Members, client.member_list()).await?;
-        self.metrics.set_cluster_size(listed.members().len());
+        let listed = list_members(&mut client, REQUEST_TIMEOUT).await;
+        let listed = listed.map_err(EtcdError::request_failed(EtcdCall::Members))?;
+        self.metrics.set_cluster_size(listed.len());
         let own = self
             .state_rx
             .borrow()
             .member_status
             .as_ref()
-            .map(|s| s.member.0);
-        let own = listed.members().iter().find(|m| Some(m.id()) == own);
+            .map(|status| status.member);
+        let own = listed.iter().find(|member| Some(member.id) == own);
         let is_encrypted = own.map(|member| {
-            let urls = member.peer_urls();
+            let urls = &member.peer_urls;
             !urls.is_empty() && urls.iter().all(|url| url.starts_with("https:"))
         });
         self.peer_tls.send_if_modified(|known| {

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use mainstay_archive::name::SnapshotName;
-use mainstay_ids::{ClusterId, MemberId, Revision};
+pub use mainstay_etcd::MemberStatus;
+use mainstay_ids::Revision;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -44,30 +45,6 @@ pub struct StoredSnapshot {
     pub key: String,
     /// Bytes, as stored.
     pub size: u64,
-}
-
-/// Last reported status of this sidecar's member.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemberStatus {
-    pub member: MemberId,
-    pub cluster: ClusterId,
-    /// Leader as the member reports it; `None` without leader.
-    pub leader: Option<MemberId>,
-    /// Raft term.
-    pub term: u64,
-    /// Latest revision of the member.
-    pub revision: Revision,
-    pub is_learner: bool,
-    /// Size of the database file.
-    pub db_bytes: u64,
-    /// Bytes in use within the database file.
-    pub db_bytes_in_use: u64,
-    /// Version of etcd.
-    pub version: String,
-    /// Errors that the member reports, such as active alarms.
-    pub errors: Vec<String>,
-    /// Time of the response.
-    pub observed_at: Timestamp,
 }
 
 /// What a session found out about the backup in the store: whether it continues this etcd's history. Retention deletes

@@ -76,15 +76,31 @@ directions() {
   for crate in mainstay-manifests mainstay-verdict; do
     forbid "$crate" tokio kube object_store tracing mainstay-testkit
   done
-  for crate in mainstay-restorer mainstay-sidecar mainstay-store mainstay-datadir mainstay-telemetry mainstay-crds mainstay-coordination; do
+  for crate in mainstay-restorer mainstay-sidecar mainstay-store mainstay-backup mainstay-etcd mainstay-datadir mainstay-telemetry mainstay-crds mainstay-coordination; do
     forbid "$crate" mainstay-testkit mainstay-controller
   done
+  forbid mainstay-backup kube mainstay-datadir mainstay-coordination
+  forbid mainstay-etcd kube object_store mainstay-store
   forbid mainstay-crds tokio mainstay-store
-  forbid mainstay-controller mainstay-bbolt mainstay-wal mainstay-mvcc mainstay-testkit
+  forbid mainstay-controller mainstay-backup mainstay-bbolt mainstay-wal mainstay-mvcc mainstay-testkit
   everything=$(reach --workspace --all-features --edges normal,build,dev)
   for name in openssl-sys native-tls; do
     ! grep -qx "$name" <<<"$everything" || breach "$name is linked: cargo tree --workspace -i $name"
   done
+}
+
+# The verbs of the restorer do not import each other: what two of them need is a module beside `commands`.
+verbs() {
+  local file verb other
+  while IFS= read -r file; do
+    verb=${file#restorer/src/commands/}
+    verb=${verb%%/*}
+    verb=${verb%.rs}
+    for other in $(git ls-files -- restorer/src/commands | sed -nE 's#^restorer/src/commands/([a-z_]+)(/.*|\.rs)$#\1#p' | sort -u); do
+      [ "$other" = "$verb" ] || [ "$other" = mod ] || [ "$verb" = mod ] ||
+        breach_of "the verb $verb imports the verb $other" -E "(commands|use super(::super)*)::(\{[^}]*\b)?$other\b" -- "$file"
+    done
+  done < <(git ls-files -- 'restorer/src/commands/*.rs')
 }
 
 # The hosts this machine fetches packages from. None is named here: a tree that works everywhere
@@ -199,6 +215,7 @@ former_name
 plain_words
 commit_subjects
 directions
+verbs
 places
 packages
 pages

@@ -5,16 +5,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Certificate, Client as EtcdClient, ConnectOptions, Identity, TlsOptions};
+use etcd_client::Client as EtcdClient;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mainstay_crds::Etcd;
 use mainstay_crds::tls::TlsConfig;
+use mainstay_etcd::{ConnectSettings, RequestError, TlsMaterial, connect, with_deadline};
 use tokio::sync::Mutex;
 
 /// Timeout of connecting and of a single request.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Key of the CA in a Secret that is used when none is configured and the default key is missing.
 const FALLBACK_CA_KEY: &str = "bundle.crt";
@@ -57,6 +58,30 @@ pub(crate) enum DialError {
         operation: &'static str,
         url: String,
     },
+    #[error("{url}: {operation}: response without header")]
+    NoHeader {
+        operation: &'static str,
+        url: String,
+    },
+}
+
+impl DialError {
+    /// Names the operation and the member that a request failed on.
+    pub(super) fn request_failed(
+        operation: &'static str,
+        endpoint: &EtcdEndpoint,
+    ) -> impl FnOnce(RequestError) -> Self {
+        let url = endpoint.url.clone();
+        move |error| match error {
+            RequestError::Failed(source) => Self::Request {
+                operation,
+                url,
+                source: *source,
+            },
+            RequestError::NoHeader => Self::NoHeader { operation, url },
+            _ => Self::Timeout { operation, url },
+        }
+    }
 }
 
 /// Connects to the members of one cluster.
@@ -68,13 +93,6 @@ pub(crate) struct Dialer {
     secrets: Api<Secret>,
     spec_tls: Option<TlsConfig>,
     loaded: Arc<Mutex<Vec<(TlsConfig, TlsMaterial)>>>,
-}
-
-/// Certificates and key, PEM-encoded.
-#[derive(Clone)]
-struct TlsMaterial {
-    ca: Vec<u8>,
-    identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl std::fmt::Debug for Dialer {
@@ -108,13 +126,17 @@ impl Dialer {
         if let Some((_, material)) = loaded.iter().find(|(known, _)| known == tls) {
             return Ok(Some(material.clone()));
         }
-        let ca = read_ca(&self.secrets, tls).await?;
+        let ca = Some(read_ca(&self.secrets, tls).await?);
         // etcd requires a client certificate; without a client Secret, present the server certificate.
         let identity = match tls.client_secret().or(tls.server.non_empty_name()) {
             Some(name) => Some(read_key_pair(&self.secrets, name).await?),
             None => None,
         };
-        let material = TlsMaterial { ca, identity };
+        let material = TlsMaterial {
+            ca,
+            identity,
+            server_name: None,
+        };
         loaded.push((tls.clone(), material.clone()));
         Ok(Some(material))
     }
@@ -130,30 +152,24 @@ impl Dialer {
         endpoint: &EtcdEndpoint,
         limit: Duration,
     ) -> Result<EtcdClient, DialError> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(DIAL_TIMEOUT)
-            .with_timeout(limit);
-        if let Some(material) = self.load_material(endpoint).await? {
-            let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&material.ca));
-            if let Some(name) = &endpoint.server_name {
-                tls = tls.domain_name(name);
-            }
-            if let Some((certificate, key)) = &material.identity {
-                tls = tls.identity(Identity::from_pem(certificate, key));
-            }
-            options = options.with_tls(tls);
-        }
-        let connecting = EtcdClient::connect([&endpoint.url], Some(options));
-        match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
-            Ok(connected) => connected.map_err(|source| DialError::Connect {
-                url: endpoint.url.clone(),
-                source,
+        let tls = self.load_material(endpoint).await?;
+        let settings = ConnectSettings {
+            request_timeout: Some(limit),
+            tls: tls.map(|material| TlsMaterial {
+                server_name: endpoint.server_name.clone(),
+                ..material
             }),
-            Err(_) => Err(DialError::Timeout {
-                operation: "connect",
-                url: endpoint.url.clone(),
-            }),
-        }
+            ..ConnectSettings::new(DIAL_TIMEOUT)
+        };
+        connect(&[&endpoint.url], settings)
+            .await
+            .map_err(|error| match error {
+                RequestError::Failed(source) => DialError::Connect {
+                    url: endpoint.url.clone(),
+                    source: *source,
+                },
+                error => DialError::request_failed("connect", endpoint)(error),
+            })
     }
 }
 
@@ -164,26 +180,9 @@ pub(crate) async fn call_with_timeout<T>(
     limit: Duration,
     request: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T, DialError> {
-    match tokio::time::timeout(limit, request).await {
-        Ok(response) => response.map_err(|source| DialError::Request {
-            operation: name,
-            url: endpoint.url.clone(),
-            source,
-        }),
-        Err(_) => Err(DialError::Timeout {
-            operation: name,
-            url: endpoint.url.clone(),
-        }),
-    }
-}
-
-/// Awaits a request to etcd with the default timeout.
-pub(crate) async fn call<T>(
-    name: &'static str,
-    endpoint: &EtcdEndpoint,
-    request: impl Future<Output = Result<T, etcd_client::Error>>,
-) -> Result<T, DialError> {
-    call_with_timeout(name, endpoint, DIAL_TIMEOUT, request).await
+    with_deadline(limit, request)
+        .await
+        .map_err(DialError::request_failed(name, endpoint))
 }
 
 /// The CA bundle of a listener, PEM-encoded.

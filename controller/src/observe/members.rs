@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use etcd_client::{GetOptions, StatusResponse};
 use futures::future::join_all;
 use mainstay_crds::Etcd;
-use mainstay_ids::{ClusterId, MemberId};
+use mainstay_etcd::{MemberStatus, fetch_status, read_linearizably};
+use mainstay_ids::MemberId;
 use mainstay_manifests::Names;
 use mainstay_telemetry::ErrorChain;
 
-use super::dial::call;
+use super::dial::DIAL_TIMEOUT;
 use super::{
     DialError, Dialer, EndpointStatus, EtcdEndpoint, Observation, ObservedEtcdMember,
     ObservedMembership, Ordinal, QuorumMembers,
@@ -134,30 +134,25 @@ async fn query_status<'a>(
     target: &'a MemberTarget,
 ) -> Result<RespondingMember<'a>, DialError> {
     let mut client = dialer.connect(&target.endpoint).await?;
-    let status = call("Status", &target.endpoint, client.status()).await?;
-    let (member_id, cluster) = status
-        .header()
-        .map(|header| (MemberId(header.member_id()), ClusterId(header.cluster_id())))
-        .unwrap_or_default();
+    let status = fetch_status(&mut client, DIAL_TIMEOUT)
+        .await
+        .map_err(DialError::request_failed("Status", &target.endpoint))?;
     Ok(RespondingMember {
         target,
-        member_id,
-        status: to_endpoint_status(&status, cluster),
+        member_id: status.member,
+        status: to_endpoint_status(status),
         client,
     })
 }
 
-fn to_endpoint_status(status: &StatusResponse, cluster_id: ClusterId) -> EndpointStatus {
+fn to_endpoint_status(status: MemberStatus) -> EndpointStatus {
     EndpointStatus {
-        // etcd reports 0 for "no leader".
-        leader: Some(MemberId(status.leader())).filter(|leader| leader.0 != 0),
-        cluster_id,
-        version: status.version().to_owned(),
-        revision: status
-            .header()
-            .map_or(0, etcd_client::ResponseHeader::revision),
-        db_bytes: status.db_size(),
-        db_bytes_in_use: status.raft_used_db_size(),
+        leader: status.leader,
+        cluster_id: status.cluster,
+        version: status.version,
+        revision: status.revision.0,
+        db_bytes: i64::try_from(status.db_bytes).unwrap_or(i64::MAX),
+        db_bytes_in_use: i64::try_from(status.db_bytes_in_use).unwrap_or(i64::MAX),
     }
 }
 
@@ -169,22 +164,20 @@ async fn list_members(
 ) -> Result<QuorumMembers, DialError> {
     let endpoint = &leader.target.endpoint;
     // A linearizable read needs a quorum, while MemberList and Status are answered from local state.
-    let quorum_read = leader
-        .client
-        .get("health", Some(GetOptions::new().with_count_only()));
-    call("linearizable read", endpoint, quorum_read).await?;
-    let listed = call("MemberList", endpoint, leader.client.member_list()).await?;
+    read_linearizably(&leader.client, "health", DIAL_TIMEOUT)
+        .await
+        .map_err(DialError::request_failed("linearizable read", endpoint))?;
+    let listed = mainstay_etcd::list_members(&mut leader.client, DIAL_TIMEOUT)
+        .await
+        .map_err(DialError::request_failed("MemberList", endpoint))?;
     let names = Names::new(etcd);
-    let observed = listed.members().iter().map(|member| {
-        let id = MemberId(member.id());
-        ObservedEtcdMember {
-            id,
-            name: member.name().to_owned(),
-            ordinal: find_ordinal(&names, member.name(), member.peer_urls()),
-            peer_urls: member.peer_urls().to_vec(),
-            is_learner: member.is_learner(),
-            status: serving.get(&id).cloned(),
-        }
+    let observed = listed.into_iter().map(|member| ObservedEtcdMember {
+        id: member.id,
+        ordinal: find_ordinal(&names, &member.name, &member.peer_urls),
+        name: member.name,
+        peer_urls: member.peer_urls,
+        is_learner: member.is_learner,
+        status: serving.get(&member.id).cloned(),
     });
     Ok(QuorumMembers {
         cluster_id: leader.status.cluster_id,

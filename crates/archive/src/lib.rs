@@ -31,6 +31,7 @@ pub mod catalogue;
 pub mod chain;
 pub mod compression;
 pub mod delta;
+pub mod full;
 pub mod layout;
 pub mod name;
 pub mod retention;

@@ -1,15 +1,17 @@
-//! Newtypes for the identities and counters of an etcd cluster.
+//! Newtypes for the identities and counters of an etcd cluster, and the providers of its backup.
 //!
 //! A leaf crate: no dependencies, no I/O. The types make it a compile error to mix up two `u64`s of different
 //! meaning.
 
 mod etcd_version;
 mod hash_kv;
+mod provider;
 
 use std::fmt;
 
 pub use etcd_version::EtcdVersion;
 pub use hash_kv::{HashKv, ParseHashKvError};
+pub use provider::{StorageProvider, UnknownProvider};
 
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {

@@ -7,6 +7,25 @@ use mainstay_crds::Etcd;
 /// Ordinal of a member in its `StatefulSet`: 0, 1, 2, …
 pub type Ordinal = u32;
 
+/// Pod of a member.
+pub fn pod_name(etcd: &str, ordinal: Ordinal) -> String {
+    format!("{etcd}-{ordinal}")
+}
+
+/// Name of a member in etcd, and of the Lease that it renews.
+pub fn member_name(prefix: Option<&str>, etcd: &str, ordinal: Ordinal) -> String {
+    let pod = pod_name(etcd, ordinal);
+    match prefix {
+        Some(prefix) => format!("{prefix}-{pod}"),
+        None => pod,
+    }
+}
+
+/// Host name of a pod for other members, behind the headless Service.
+pub fn pod_host(etcd: &str, namespace: &str, pod: &str) -> String {
+    format!("{pod}.{etcd}-peer.{namespace}.svc")
+}
+
 /// Names of the objects of one Etcd.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
@@ -47,15 +66,12 @@ impl<'a> Names<'a> {
 
     /// Pod of a member.
     pub fn pod(&self, ordinal: Ordinal) -> String {
-        format!("{}-{ordinal}", self.etcd)
+        pod_name(self.etcd, ordinal)
     }
 
     /// Name of a member in etcd, and of the Lease that it renews.
     pub fn member(&self, ordinal: Ordinal) -> String {
-        match self.member_prefix {
-            Some(prefix) => format!("{prefix}-{}-{ordinal}", self.etcd),
-            None => self.pod(ordinal),
-        }
+        member_name(self.member_prefix, self.etcd, ordinal)
     }
 
     /// Prefix of member names before the name of the pod.
@@ -122,7 +138,7 @@ impl<'a> Names<'a> {
 
     /// Host name of a pod for other members.
     pub fn pod_host(&self, pod: &str) -> String {
-        format!("{pod}.{}-peer.{}.svc", self.etcd, self.namespace)
+        pod_host(self.etcd, self.namespace, pod)
     }
 
     /// Host name of the Service for clients.

@@ -13,93 +13,57 @@ use k8s_openapi::api::core::v1::{
     EnvVar, EnvVarSource, HostPathVolumeSource, SecretKeySelector, Volume, VolumeMount,
 };
 use mainstay_crds::store::StoreSpec;
+use mainstay_ids::StorageProvider;
 
 use crate::error::RenderError;
 use crate::render_input::RenderInput;
 use crate::settings::OperatorSettings;
 use crate::tls;
 
-/// Provider of an object store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreProvider {
-    /// Amazon S3 and compatible stores.
-    S3,
-    /// Azure Blob Storage.
-    Abs,
-    /// Google Cloud Storage.
-    Gcs,
-    /// `OpenStack` Swift.
-    Swift,
-    /// Alibaba Cloud OSS.
-    Oss,
-    /// Dell EMC ECS.
-    Ecs,
-    /// `OpenShift` Container Storage.
-    Ocs,
-    /// A directory on the node.
-    Local,
-}
-
 /// Names of the providers that a resource may use; the same as in etcd-druid.
-const PROVIDER_ALIASES: [(&str, StoreProvider); 24] = [
-    ("aws", StoreProvider::S3),
-    ("S3", StoreProvider::S3),
-    ("s3", StoreProvider::S3),
-    ("stackit", StoreProvider::S3),
-    ("azure", StoreProvider::Abs),
-    ("ABS", StoreProvider::Abs),
-    ("abs", StoreProvider::Abs),
-    ("gcp", StoreProvider::Gcs),
-    ("GCS", StoreProvider::Gcs),
-    ("gcs", StoreProvider::Gcs),
-    ("openstack", StoreProvider::Swift),
-    ("Swift", StoreProvider::Swift),
-    ("swift", StoreProvider::Swift),
-    ("alicloud", StoreProvider::Oss),
-    ("OSS", StoreProvider::Oss),
-    ("oss", StoreProvider::Oss),
-    ("dell", StoreProvider::Ecs),
-    ("ECS", StoreProvider::Ecs),
-    ("ecs", StoreProvider::Ecs),
-    ("openshift", StoreProvider::Ocs),
-    ("OCS", StoreProvider::Ocs),
-    ("ocs", StoreProvider::Ocs),
-    ("Local", StoreProvider::Local),
-    ("local", StoreProvider::Local),
+const PROVIDER_ALIASES: [(&str, StorageProvider); 24] = [
+    ("aws", StorageProvider::S3),
+    ("S3", StorageProvider::S3),
+    ("s3", StorageProvider::S3),
+    ("stackit", StorageProvider::S3),
+    ("azure", StorageProvider::Abs),
+    ("ABS", StorageProvider::Abs),
+    ("abs", StorageProvider::Abs),
+    ("gcp", StorageProvider::Gcs),
+    ("GCS", StorageProvider::Gcs),
+    ("gcs", StorageProvider::Gcs),
+    ("openstack", StorageProvider::Swift),
+    ("Swift", StorageProvider::Swift),
+    ("swift", StorageProvider::Swift),
+    ("alicloud", StorageProvider::Oss),
+    ("OSS", StorageProvider::Oss),
+    ("oss", StorageProvider::Oss),
+    ("dell", StorageProvider::Ecs),
+    ("ECS", StorageProvider::Ecs),
+    ("ecs", StorageProvider::Ecs),
+    ("openshift", StorageProvider::Ocs),
+    ("OCS", StorageProvider::Ocs),
+    ("ocs", StorageProvider::Ocs),
+    ("Local", StorageProvider::Local),
+    ("local", StorageProvider::Local),
 ];
 
-impl StoreProvider {
-    /// The provider with this alias; `None` if it is unknown.
-    pub fn from_alias(alias: &str) -> Option<Self> {
-        let found = PROVIDER_ALIASES.iter().find(|(name, _)| *name == alias);
-        found.map(|(_, provider)| *provider)
-    }
+/// The provider with this alias; `None` if it is unknown.
+pub fn provider_from_alias(alias: &str) -> Option<StorageProvider> {
+    let found = PROVIDER_ALIASES.iter().find(|(name, _)| *name == alias);
+    found.map(|(_, provider)| *provider)
+}
 
-    /// Value of `--storage-provider`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::S3 => "S3",
-            Self::Abs => "ABS",
-            Self::Gcs => "GCS",
-            Self::Swift => "Swift",
-            Self::Oss => "OSS",
-            Self::Ecs => "ECS",
-            Self::Ocs => "OCS",
-            Self::Local => "Local",
-        }
-    }
-
-    /// Prefix of the `_APPLICATION_CREDENTIALS` variable; `None` for providers without credential files.
-    const fn credentials_env_prefix(self) -> Option<&'static str> {
-        match self {
-            Self::S3 => Some("AWS"),
-            Self::Abs => Some("AZURE"),
-            Self::Gcs => Some("GOOGLE"),
-            Self::Swift => Some("OPENSTACK"),
-            Self::Oss => Some("ALICLOUD"),
-            Self::Ocs => Some("OPENSHIFT"),
-            Self::Ecs | Self::Local => None,
-        }
+/// Prefix of the `_APPLICATION_CREDENTIALS` variable; `None` for providers without credential files.
+const fn credentials_env_prefix(provider: StorageProvider) -> Option<&'static str> {
+    match provider {
+        StorageProvider::S3 => Some("AWS"),
+        StorageProvider::Abs => Some("AZURE"),
+        StorageProvider::Gcs => Some("GOOGLE"),
+        StorageProvider::Swift => Some("OPENSTACK"),
+        StorageProvider::Oss => Some("ALICLOUD"),
+        StorageProvider::Ocs => Some("OPENSHIFT"),
+        StorageProvider::Ecs | StorageProvider::Local => None,
     }
 }
 
@@ -162,7 +126,7 @@ impl StoreAccess {
         let Some(alias) = alias else {
             return Ok(None);
         };
-        let Some(provider) = StoreProvider::from_alias(alias) else {
+        let Some(provider) = provider_from_alias(alias) else {
             return Err(RenderError::UnknownProvider {
                 field: place.field,
                 provider: alias.to_owned(),
@@ -171,7 +135,7 @@ impl StoreAccess {
         let container = store.container.as_deref().filter(|name| !name.is_empty());
         let container = match (container, provider) {
             (Some(container), _) => container,
-            (None, StoreProvider::Local) => DEFAULT_LOCAL_CONTAINER,
+            (None, StorageProvider::Local) => DEFAULT_LOCAL_CONTAINER,
             (None, _) => {
                 let (field, provider) = (place.field, provider.name());
                 return Err(RenderError::MissingContainer { field, provider });
@@ -186,9 +150,9 @@ impl StoreAccess {
             .as_ref()
             .and_then(|secret| secret.non_empty_name());
         match (provider, secret) {
-            (StoreProvider::Local, _) => access.add_local_dir(place, container),
+            (StorageProvider::Local, _) => access.add_local_dir(place, container),
             (_, None) => {} // the ambient identity of the pod
-            (StoreProvider::Ecs, Some(secret)) => access.add_secret_keys(place.side, secret),
+            (StorageProvider::Ecs, Some(secret)) => access.add_secret_keys(place.side, secret),
             (_, Some(secret)) => access.add_secret_files(place.side, provider, secret),
         }
         Ok(Some(access))
@@ -241,20 +205,20 @@ impl StoreAccess {
         }
     }
 
-    fn add_secret_files(&mut self, side: StoreSide, provider: StoreProvider, secret: &str) {
-        let Some(credentials) = provider.credentials_env_prefix() else {
+    fn add_secret_files(&mut self, side: StoreSide, provider: StorageProvider, secret: &str) {
+        let Some(credentials) = credentials_env_prefix(provider) else {
             return; // the provider has no credential files
         };
         let (name, dir) = match (side, provider) {
-            (StoreSide::Primary, StoreProvider::Gcs) => ("etcd-backup-secret", "/var/.gcp"),
+            (StoreSide::Primary, StorageProvider::Gcs) => ("etcd-backup-secret", "/var/.gcp"),
             (StoreSide::Primary, _) => ("etcd-backup-secret", "/var/etcd-backup"),
-            (StoreSide::Source, StoreProvider::Gcs) => {
+            (StoreSide::Source, StorageProvider::Gcs) => {
                 ("source-etcd-backup-secret", "/var/.source-gcp")
             }
             (StoreSide::Source, _) => ("source-etcd-backup-secret", "/var/source-etcd-backup"),
         };
         let value = match provider {
-            StoreProvider::Gcs => format!("{dir}/serviceaccount.json"),
+            StorageProvider::Gcs => format!("{dir}/serviceaccount.json"),
             _ => dir.to_owned(),
         };
         let variable = format!("{}{credentials}_APPLICATION_CREDENTIALS", env_prefix(side));
@@ -279,7 +243,7 @@ fn env_prefix(side: StoreSide) -> &'static str {
 fn build_flags(
     store: &StoreSpec,
     side: StoreSide,
-    provider: StoreProvider,
+    provider: StorageProvider,
     container: &str,
 ) -> Vec<String> {
     let prefix = match side {

@@ -1,9 +1,8 @@
 //! Store configuration: provider, container, prefix, endpoint, parallelism and timeouts.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
+pub use mainstay_ids::StorageProvider;
 use url::Url;
 
 /// Default container of provider `Local`.
@@ -18,82 +17,6 @@ pub const MAX_DOWNLOAD_PART_BYTES: u64 = 8 * 1024 * 1024;
 const MIN_RANGE_BYTES: u64 = 512 * 1024;
 /// Maximum parallel requests per object; more gain no throughput and trigger rate limits.
 pub const MAX_PARALLEL_PARTS: u16 = 64;
-
-/// Storage provider. Names are the case-sensitive values of `--storage-provider`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StorageProvider {
-    /// A directory below the home directory.
-    Local,
-    /// Amazon S3 and compatible stores.
-    S3,
-    /// Azure Blob Storage.
-    Abs,
-    /// Google Cloud Storage.
-    Gcs,
-    /// `OpenStack` Swift.
-    Swift,
-    /// Alibaba Cloud OSS.
-    Oss,
-    /// Dell EMC ECS, through its S3 API.
-    Ecs,
-    /// `OpenShift` Container Storage, through its S3 API.
-    Ocs,
-}
-
-impl StorageProvider {
-    /// Every provider, in the order shown to users.
-    pub const ALL: [Self; 8] = [
-        Self::Local,
-        Self::S3,
-        Self::Abs,
-        Self::Gcs,
-        Self::Swift,
-        Self::Oss,
-        Self::Ecs,
-        Self::Ocs,
-    ];
-
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Local => "Local",
-            Self::S3 => "S3",
-            Self::Abs => "ABS",
-            Self::Gcs => "GCS",
-            Self::Swift => "Swift",
-            Self::Oss => "OSS",
-            Self::Ecs => "ECS",
-            Self::Ocs => "OCS",
-        }
-    }
-}
-
-impl fmt::Display for StorageProvider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A provider name that is not one of [`StorageProvider::ALL`].
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("invalid storage provider `{0}`: must be Local, S3, ABS, GCS, Swift, OSS, ECS or OCS")]
-pub struct UnknownProvider(String);
-
-impl FromStr for StorageProvider {
-    type Err = UnknownProvider;
-
-    /// Parses the exact name; the empty string means `Local`, as in etcd-backup-restore's one-shot commands.
-    fn from_str(name: &str) -> Result<Self, UnknownProvider> {
-        if name.is_empty() {
-            return Ok(Self::Local);
-        }
-        Self::ALL
-            .into_iter()
-            .find(|provider| provider.name() == name)
-            .ok_or_else(|| UnknownProvider(name.to_owned()))
-    }
-}
 
 /// Role of a store in this process; selects the prefix of the credential variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -193,20 +116,6 @@ impl StoreConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_provider_parses_from_its_name() {
-        for provider in StorageProvider::ALL {
-            assert_eq!(provider.name().parse(), Ok(provider));
-        }
-        assert_eq!("".parse(), Ok(StorageProvider::Local));
-    }
-
-    #[test]
-    fn provider_names_are_case_sensitive() {
-        assert!("s3".parse::<StorageProvider>().is_err());
-        assert!("FAILED".parse::<StorageProvider>().is_err());
-    }
 
     #[test]
     fn parts_in_flight_never_exceed_the_download_budget() {

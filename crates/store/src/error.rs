@@ -220,6 +220,21 @@ impl StoreError {
     }
 }
 
+/// Returns whether `error` or one of its causes is a [`StoreError`]: what was being read is then not known to be damaged.
+pub fn is_store_failure(error: &(dyn StdError + 'static)) -> bool {
+    if error.is::<StoreError>() {
+        return true;
+    }
+    // `io::Error::source` skips the error it wraps and returns that error's source.
+    let carried = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    match carried {
+        Some(carried) => is_store_failure(carried),
+        None => error.source().is_some_and(is_store_failure),
+    }
+}
+
 /// The failure of one attempt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

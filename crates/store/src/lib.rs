@@ -40,7 +40,9 @@ pub use config::{StorageProvider, StoreConfig, StoreRole, TransferConfig};
 pub use credentials::{CredentialError, CredentialFingerprint};
 pub use download::{CancellableReader, Download, DownloadReader};
 pub use environment::Environment;
-pub use error::{AttemptError, ErrorClass, ObjectLocation, StoreError, StoreOperation};
+pub use error::{
+    AttemptError, ErrorClass, ObjectLocation, StoreError, StoreOperation, is_store_failure,
+};
 pub use provider::{ExternalAccountError, StoreOpenError};
 pub use secret::Secret;
 pub use store::{ObjectInfo, SnapStore};

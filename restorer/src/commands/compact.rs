@@ -10,6 +10,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use mainstay_archive::chain::{SnapshotChain, choose};
 use mainstay_archive::compression::{Compression, EncoderOptions, StreamEncoder};
+use mainstay_archive::full::FullWriter;
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotName;
 use mainstay_bbolt::Database;
@@ -19,7 +20,6 @@ use mainstay_store::{StoreArgs, UploadOptions, UploadWriter};
 use mainstay_telemetry::{ProgressReporter, format_bytes};
 use mainstay_verdict::Verdict;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use crate::available_threads;
 use crate::backup::{Backup, StoreObjectSource};
@@ -332,8 +332,8 @@ fn stream_snapshot(
         threads,
         ..EncoderOptions::default()
     };
-    let mut encoder = StreamEncoder::new(compression, writer, options).map_err(io::Error::other)?;
-    let mut hash = Sha256::new();
+    let encoder = StreamEncoder::new(compression, writer, options).map_err(io::Error::other)?;
+    let mut full = FullWriter::new(encoder);
     let mut reader = database;
     io::Seek::rewind(&mut reader)?;
     let mut chunk = vec![0u8; CHUNK_BYTES];
@@ -342,11 +342,9 @@ fn stream_snapshot(
         let Some(bytes) = chunk.get(..count).filter(|bytes| !bytes.is_empty()) else {
             break;
         };
-        hash.update(bytes);
-        encoder.write_all(bytes)?;
+        full.write_all(bytes)?;
     }
-    encoder.write_all(&hash.finalize())?;
-    encoder.finish()?;
+    full.finish()?.finish()?;
     Ok(())
 }
 

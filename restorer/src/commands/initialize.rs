@@ -10,14 +10,12 @@
 //! ```
 
 use clap::Args;
-use mainstay_archive::catalogue::Catalogue;
 use mainstay_archive::chain::{ChainRequest, ChainTarget};
 use mainstay_datadir::{DirReport, DirVerdict, write_volume_guard};
 use mainstay_store::StoreArgs;
 use mainstay_verdict::Verdict;
 
-use super::restore::RestoreOptionsArgs;
-use crate::backup::Backup;
+use crate::backup::{Backup, newest_revision};
 use crate::cli::CommandContext;
 use crate::directory::{self, RestorePlan};
 use crate::failure::CommandFailure;
@@ -25,6 +23,7 @@ use crate::fallback::ChainSelection;
 use crate::health::{self, ValidationMode};
 use crate::members::{NewCluster, RestoreMemberArgs};
 use crate::outcome::CommandOutcome;
+use crate::restore_options::RestoreOptionsArgs;
 use crate::target::TargetArgs;
 use crate::upstream::UpstreamRestoreArgs;
 
@@ -97,12 +96,6 @@ pub(crate) fn decide(
             }
         }
     }
-}
-
-/// Returns the newest revision according to the names of the snapshots.
-pub(super) fn newest_revision(catalogue: &Catalogue) -> Option<i64> {
-    let objects = catalogue.fulls.iter().chain(&catalogue.deltas);
-    objects.map(|object| object.name.last.0).max()
 }
 
 /// Verifies the data directory and restores it if needed.

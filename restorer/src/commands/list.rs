@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use clap::Args;
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::chain::{ChainInfo, list_chains, restorable_revisions};
-use mainstay_store::{SnapStore, StoreArgs};
+use mainstay_store::StoreArgs;
 use mainstay_telemetry::format_bytes;
 use mainstay_verdict::Verdict;
 use serde::Serialize;
 
-use crate::backup::Backup;
+use crate::backup::{Backup, describe_location};
 use crate::cli::CommandContext;
 use crate::failure::CommandFailure;
 use crate::outcome::{CommandOutcome, format_table};
@@ -139,15 +139,6 @@ pub(crate) async fn run(
         listing.to_text(long),
         &listing,
     ))
-}
-
-/// Returns provider, container and prefix of a store, as shown to users.
-pub(crate) fn describe_location(store: &SnapStore) -> String {
-    let mut place = format!("{} {}", store.provider(), store.container());
-    if !store.prefix().is_empty() {
-        let _ = write!(place, "/{}", store.prefix());
-    }
-    place
 }
 
 impl Listing {

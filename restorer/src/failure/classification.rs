@@ -3,6 +3,7 @@
 use std::io;
 
 use mainstay_archive::chain::ChooseError;
+use mainstay_backup::ProofError;
 use mainstay_bbolt::BboltError;
 use mainstay_datadir::{BootstrapError, LockError, MembershipError, SwapError, VolumeFenceError};
 use mainstay_mvcc::hash::HashError;
@@ -40,7 +41,7 @@ pub(crate) fn classify_database_error(error: &BboltError) -> Verdict {
     }
 }
 
-impl Classify for RebuildError {
+impl Classify for ProofError {
     fn verdict(&self) -> Verdict {
         match self {
             Self::Open { source, .. } | Self::ReadBase { source, .. } => classify_io_error(source),
@@ -56,21 +57,40 @@ impl Classify for RebuildError {
             | Self::BaseHash { .. }
             | Self::BaseStructure { .. }
             | Self::BaseFacts { .. }
-            | Self::BaseRow { .. }
+            | Self::GapInside { .. }
+            | Self::NameNotCovered { .. }
             | Self::RevisionBeforeName { .. } => Verdict::DamagedBackup,
-            Self::Write { .. } | Self::Scratch { .. } => Verdict::Disk,
-            Self::Database { source } => classify_database_error(source),
             // The objects are intact, but they do not contain the requested state.
             Self::MissingTime { .. }
             | Self::Gap { .. }
             | Self::ChainTooShort { .. }
             | Self::Compacted { .. } => Verdict::Incomplete,
+        }
+    }
+
+    fn next_step(&self) -> Option<String> {
+        suggest_next_step(self.verdict())
+    }
+}
+
+impl Classify for RebuildError {
+    fn verdict(&self) -> Verdict {
+        match self {
+            Self::Proof(error) => error.verdict(),
+            Self::BaseRow { .. } => Verdict::DamagedBackup,
+            Self::Write { .. } | Self::Scratch { .. } => Verdict::Disk,
+            Self::Database { source } => classify_database_error(source),
             Self::Cancelled | Self::Thread { .. } => Verdict::Failed,
         }
     }
 
     fn next_step(&self) -> Option<String> {
-        match self.verdict() {
+        suggest_next_step(self.verdict())
+    }
+}
+
+fn suggest_next_step(verdict: Verdict) -> Option<String> {
+    match verdict {
             Verdict::DamagedBackup => Some(
                 "run `mainstay-restorer list` to see the chains; restore from another full snapshot with \
                  `--from <Full-…>`, or stop before the damage with `--to-revision`"
@@ -82,7 +102,6 @@ impl Classify for RebuildError {
             ),
             _ => None,
         }
-    }
 }
 
 impl Classify for StoreError {

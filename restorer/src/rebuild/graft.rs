@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use std::iter::Peekable;
 
+use mainstay_backup::ProofError;
 use mainstay_bbolt::{BboltError, Database, Update, WrittenLeaf};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::{DatabaseStatus, DatabaseStatusError, RevisionKey, schema};
@@ -21,11 +22,11 @@ pub(crate) fn graft_deltas(
 ) -> Result<RebuildSummary, RebuildError> {
     let base = job.chain.base.name.to_string();
     let facts = {
-        let database = Database::open(job.file).map_err(|source| RebuildError::BaseStructure {
+        let database = Database::open(job.file).map_err(|source| ProofError::BaseStructure {
             object: base.clone(),
             source,
         })?;
-        DatabaseStatus::read(&database).map_err(|source| RebuildError::BaseFacts {
+        DatabaseStatus::read(&database).map_err(|source| ProofError::BaseFacts {
             object: base.clone(),
             source,
         })?
@@ -72,14 +73,14 @@ fn check_target_reached(
     job: &RebuildContext<'_>,
     rebuilt: &RebuildSummary,
     stopped: Option<(Revision, String)>,
-) -> Result<(), RebuildError> {
+) -> Result<(), ProofError> {
     let reached = rebuilt.revision;
     match (job.options.stop, stopped) {
         (StopPoint::Revision(target), _) if reached < target => {
-            Err(RebuildError::ChainTooShort { reached, target })
+            Err(ProofError::ChainTooShort { reached, target })
         }
         (StopPoint::Time(_), Some((later, object))) if reached < later.previous() => {
-            Err(RebuildError::Gap {
+            Err(ProofError::Gap {
                 from: reached.next(),
                 to: later.previous(),
                 after: job.chain.base.name.to_string(),
@@ -89,7 +90,7 @@ fn check_target_reached(
             })
         }
         (StopPoint::End | StopPoint::Time(_), None) if reached < job.chain.last_revision => {
-            Err(RebuildError::ChainTooShort {
+            Err(ProofError::ChainTooShort {
                 reached,
                 target: job.chain.last_revision,
             })
@@ -113,11 +114,11 @@ fn check_base_gap(
     holds: Revision,
     first: Revision,
     first_object: &str,
-) -> Result<(), RebuildError> {
+) -> Result<(), ProofError> {
     if first <= holds.next() {
         return Ok(());
     }
-    Err(RebuildError::Gap {
+    Err(ProofError::Gap {
         from: holds.next(),
         to: first.previous(),
         after: base.to_owned(),
@@ -194,10 +195,10 @@ pub(crate) fn add_leases(
         let database = Database::open(file).map_err(failed)?;
         mainstay_mvcc::read_small_bucket(&database, schema::LEASE).map_err(|error| match error {
             DatabaseStatusError::Structure(source) => RebuildError::Database { source },
-            source => RebuildError::BaseFacts {
+            source => RebuildError::Proof(ProofError::BaseFacts {
                 object: "the full snapshot".into(),
                 source,
-            },
+            }),
         })?
     };
     let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = known.into_iter().collect();

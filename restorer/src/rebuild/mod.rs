@@ -34,15 +34,12 @@ mod rows;
 mod spool;
 mod truncate;
 
-use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use jiff::Timestamp;
-use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::chain::SnapshotChain;
 use mainstay_ids::Revision;
 
@@ -50,32 +47,9 @@ pub use error::RebuildError;
 pub use file::{DatabaseFile, Durability};
 pub(crate) use flush::FileFlusher;
 pub(crate) use leases::NewLease;
+pub use mainstay_archive::full::HashCheck;
+pub use mainstay_backup::{ObjectSource, ProofError, StopPoint};
 pub use meter::{Meter, MeterReading, MeteredRead};
-
-/// Opens the objects of a chain as stored, that is, compressed.
-pub trait ObjectSource: Sync {
-    /// Opens an object at its first byte.
-    fn open(&self, object: &SnapshotObject) -> io::Result<Box<dyn Read + Send>>;
-}
-
-/// Where the rebuild stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopPoint {
-    /// At the end of the chain.
-    End,
-    /// After this revision.
-    Revision(Revision),
-    /// Before the first event later than this time.
-    Time(Timestamp),
-}
-
-/// Whether a base without a hash is accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashCheck {
-    Required,
-    /// A base without a hash is accepted: it was copied from a data directory.
-    Skipped,
-}
 
 /// Options of a rebuild.
 #[derive(Clone, Copy, Debug)]

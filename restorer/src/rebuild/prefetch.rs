@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
 use mainstay_archive::compression::open_decoder;
+use mainstay_backup::ProofError;
 
 use super::RebuildContext;
 use super::error::RebuildError;
@@ -88,13 +89,13 @@ fn inflate_delta(
     let stored = job
         .sources
         .open(object)
-        .map_err(|source| RebuildError::Open {
+        .map_err(|source| ProofError::Open {
             object: name(),
             source,
         })?;
     let one = std::num::NonZeroUsize::MIN;
     let mut stream = open_decoder(&object.name.compression, stored, one).map_err(|source| {
-        RebuildError::Compression {
+        ProofError::Compression {
             object: name(),
             source,
         }
@@ -108,7 +109,7 @@ fn inflate_delta(
         chunk.resize(CHUNK_BYTES, 0);
         let count = stream
             .read(&mut chunk)
-            .map_err(|source| RebuildError::Delta {
+            .map_err(|source| ProofError::Delta {
                 object: name(),
                 source: mainstay_archive::delta::DeltaError::Read { offset, source },
             })?;

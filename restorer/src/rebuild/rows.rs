@@ -7,6 +7,7 @@ use std::thread;
 
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::delta::{DeltaError, DeltaReader, Event, EventKind, parse_time};
+use mainstay_backup::ProofError;
 use mainstay_bbolt::{LeafWriter, Meta};
 use mainstay_ids::{LeaseId, PageId, Revision};
 use mainstay_mvcc::{KeyValue, RevisionKey};
@@ -86,12 +87,12 @@ fn delta_error(object: &SnapshotObject, error: DeltaError) -> RebuildError {
     match error {
         DeltaError::Read { offset, source } => match source.downcast::<RebuildError>() {
             Ok(error) => error,
-            Err(source) => RebuildError::Delta {
-                object,
-                source: DeltaError::Read { offset, source },
-            },
+            Err(source) => {
+                let source = DeltaError::Read { offset, source };
+                ProofError::Delta { object, source }.into()
+            }
         },
-        source => RebuildError::Delta { object, source },
+        source => ProofError::Delta { object, source }.into(),
     }
 }
 
@@ -152,11 +153,12 @@ impl RowWriter<'_> {
     ) -> Result<(), RebuildError> {
         // The object does not start where its name says, so it might begin in the middle of a transaction.
         if event.mod_revision < object.name.start {
-            return Err(RebuildError::RevisionBeforeName {
+            return Err(ProofError::RevisionBeforeName {
                 object: object.name.to_string(),
                 found: event.mod_revision,
                 start: object.name.start,
-            });
+            }
+            .into());
         }
         self.skipped += 1;
         Ok(())
@@ -174,7 +176,7 @@ impl RowWriter<'_> {
             StopPoint::Revision(wanted) => Ok(event.mod_revision > wanted),
             // Only the first event of a revision decides: a transaction is restored whole or not at all.
             StopPoint::Time(wanted) if is_new => {
-                let time = parse_time(event.time).map_err(|_| RebuildError::MissingTime {
+                let time = parse_time(event.time).map_err(|_| ProofError::MissingTime {
                     object: object.name.to_string(),
                     revision: event.mod_revision,
                 })?;
@@ -198,14 +200,15 @@ impl RowWriter<'_> {
                 0
             }
             Some((revision, _)) => {
-                return Err(RebuildError::Gap {
+                return Err(ProofError::Gap {
                     from: revision.next(),
                     to: main.previous(),
                     after: self.previous_object.clone(),
                     before: object.name.to_string(),
                     resumes: main,
                     newest_restorable: revision,
-                });
+                }
+                .into());
             }
         };
         if sub == 0 {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use mainstay_backup::ProofError;
 use mainstay_bbolt::{Database, Update};
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::hash::HashError;
@@ -24,12 +25,13 @@ pub(crate) fn truncate_to_revision(
     // Compaction has removed rows that were still live at an older revision.
     if let Some(compact) = facts.compact_revision().filter(|compact| target < *compact) {
         let holds = facts.revision;
-        return Err(RebuildError::Compacted {
+        return Err(ProofError::Compacted {
             object: object(),
             holds,
             compact,
             target,
-        });
+        }
+        .into());
     }
     let failed = |source| RebuildError::Database { source };
     let leases =

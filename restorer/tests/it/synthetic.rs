@@ -16,8 +16,8 @@ use mainstay_ids::{LeaseId, Revision};
 use mainstay_mvcc::{DatabaseStatus, KeyValue, RevisionKey, schema};
 use mainstay_restorer::fallback::{ChainSelection, rebuild_with_fallback};
 use mainstay_restorer::rebuild::{
-    DatabaseFile, Durability, HashCheck, Meter, ObjectSource, RebuildError, RebuildOptions,
-    RebuildSummary, StopPoint, rebuild,
+    DatabaseFile, Durability, HashCheck, Meter, ObjectSource, ProofError, RebuildError,
+    RebuildOptions, RebuildSummary, StopPoint, rebuild,
 };
 use sha2::{Digest, Sha256};
 
@@ -101,7 +101,7 @@ impl MemoryBucket {
         Catalogue::from_listing("p", listed.collect())
     }
 
-    fn restore(&self, target: ChainTarget) -> Result<RestoredFile, RebuildError> {
+    fn restore(&self, target: ChainTarget) -> Result<RestoredFile, ProofError> {
         self.restore_with(target, HashCheck::Required)
     }
 
@@ -109,7 +109,7 @@ impl MemoryBucket {
         &self,
         target: ChainTarget,
         hash_check: HashCheck,
-    ) -> Result<RestoredFile, RebuildError> {
+    ) -> Result<RestoredFile, ProofError> {
         let catalogue = self.catalogue();
         let route = ChainSelection::find(&catalogue, ChainRequest::new(target)).unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -137,6 +137,10 @@ impl MemoryBucket {
         let meter = Meter::default();
         let (rebuilt, route) = rebuild_with_fallback(route, &catalogue, &file, |chain| {
             rebuild(chain, self, target, directory.path(), (&options, &meter))
+        })
+        .map_err(|error| match error {
+            RebuildError::Proof(error) => error,
+            other => panic!("{other}"),
         })?;
         Ok(RestoredFile {
             rebuilt,
@@ -296,7 +300,7 @@ fn base_compacted_past_the_requested_revision_is_an_error() {
     assert!(
         matches!(
             &error,
-            RebuildError::Compacted {
+            ProofError::Compacted {
                 compact: Revision(70),
                 ..
             }
@@ -320,7 +324,7 @@ fn gap_inside_a_delta_names_object_and_newest_restorable_revision() {
         .with_base(&base_at(50))
         .with_delta_holding(51, 60, (51..=60).filter(|revision| *revision != 55));
     let error = bucket.restore(ChainTarget::Latest).err().unwrap();
-    let RebuildError::Gap {
+    let ProofError::Gap {
         from,
         to,
         newest_restorable,
@@ -355,7 +359,7 @@ fn gap_after_the_base_is_an_error_unless_the_base_fills_it() {
     assert!(
         matches!(
             &error,
-            RebuildError::Gap {
+            ProofError::Gap {
                 from: Revision(56),
                 ..
             }
@@ -377,7 +381,7 @@ fn time_target_inside_a_gap_does_not_restore_an_older_state() {
         .with_base(&base_at(50))
         .with_delta(61, 70);
     let error = bucket.restore(time_target(60)).err().unwrap();
-    assert!(matches!(&error, RebuildError::Gap { .. }), "{error}");
+    assert!(matches!(&error, ProofError::Gap { .. }), "{error}");
 }
 
 #[test]
@@ -405,7 +409,7 @@ fn object_with_less_than_its_named_revisions_is_an_error() {
     assert!(
         matches!(
             error,
-            RebuildError::ChainTooShort {
+            ProofError::ChainTooShort {
                 reached: Revision(58),
                 target: Revision(60)
             }
@@ -420,7 +424,7 @@ fn object_with_less_than_its_named_revisions_is_an_error() {
     assert!(
         matches!(
             error,
-            RebuildError::ChainTooShort {
+            ProofError::ChainTooShort {
                 reached: Revision(45),
                 ..
             }
@@ -463,7 +467,7 @@ fn events_before_the_named_first_revision_are_refused() {
     assert!(
         matches!(
             &error,
-            RebuildError::RevisionBeforeName {
+            ProofError::RevisionBeforeName {
                 found: Revision(60),
                 ..
             }
@@ -481,7 +485,7 @@ fn base_without_a_hash_needs_skipped_hash_check_and_may_be_padded() {
     bucket.0.insert(object_key(&name), bytes.clone());
     let refused = bucket.restore(ChainTarget::Latest).err().unwrap();
     assert!(
-        matches!(refused, RebuildError::BaseUnhashed { .. }),
+        matches!(refused, ProofError::BaseUnhashed { .. }),
         "{refused}"
     );
     let restored = bucket
@@ -495,7 +499,7 @@ fn base_without_a_hash_needs_skipped_hash_check_and_may_be_padded() {
         .restore_with(ChainTarget::Latest, HashCheck::Skipped)
         .err()
         .unwrap();
-    assert!(matches!(cut, RebuildError::BaseLength { .. }), "{cut}");
+    assert!(matches!(cut, ProofError::BaseLength { .. }), "{cut}");
 }
 
 #[test]

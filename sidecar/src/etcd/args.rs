@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
+use mainstay_etcd::TlsFiles;
 use mainstay_store::Secret;
 use url::Url;
 
-use super::{ClientTlsFiles, EtcdClientConfig, Password};
+use super::{EtcdClientConfig, Password};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "etcd")]
@@ -165,7 +166,7 @@ impl EtcdArgs {
                 self.etcd_connection_timeout_leader_election,
                 "etcd-connection-timeout-leader-election",
             )?,
-            tls: ClientTlsFiles {
+            tls: TlsFiles {
                 ca: self.cacert,
                 identity: self.cert.zip(self.key),
             },

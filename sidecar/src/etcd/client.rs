@@ -1,29 +1,25 @@
 //! Clients of etcd. The client of this sidecar's member is cached and replaced when certificate or password files change.
 
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use etcd_client::Client;
+use mainstay_etcd::{
+    ConnectSettings, CredentialFileError, KeepAlive, Login, TlsFiles, with_deadline,
+};
 use mainstay_store::Secret;
 use tokio::sync::Mutex;
 use url::Url;
 
 use super::error::{EtcdCall, EtcdError};
 
-/// Interval and timeout of HTTP/2 keepalive pings: a watch on a member that vanished without closing the connection ends
-/// after their sum.
-const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
-
-/// TLS files, PEM; reloaded when they change.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientTlsFiles {
-    /// CAs that verify etcd's certificate.
-    pub(crate) ca: Option<PathBuf>,
-    /// Client certificate and key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
-}
+/// A watch on a member that vanished without closing the connection ends after the sum of both.
+const KEEP_ALIVE: KeepAlive = KeepAlive {
+    interval: Duration::from_secs(5),
+    timeout: Duration::from_secs(5),
+};
 
 /// Connection settings of etcd.
 #[derive(Clone, Debug)]
@@ -34,8 +30,8 @@ pub struct EtcdClientConfig {
     pub(crate) service_endpoints: Vec<Url>,
     /// Name and password; `None` without authentication.
     pub(crate) user: Option<(String, Password)>,
-    /// Used for `https` endpoints.
-    pub(crate) tls: ClientTlsFiles,
+    /// Used for `https` endpoints, and reloaded when they change.
+    pub(crate) tls: TlsFiles,
     pub(crate) connection_timeout: Duration,
     pub(crate) snapshot_timeout: Duration,
     /// Timeout of one request.
@@ -145,84 +141,53 @@ impl EtcdClient {
     }
 
     async fn connect(&self, urls: impl IntoIterator<Item = &Url>) -> Result<Client, EtcdError> {
-        let urls: Vec<&str> = urls
-            .into_iter()
-            .map(|url| url.as_str().trim_end_matches('/'))
-            .collect();
+        let urls: Vec<&str> = urls.into_iter().map(Url::as_str).collect();
         let config = &self.0.config;
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(config.connection_timeout)
-            .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
-            .with_keep_alive_while_idle(true)
-            .with_auto_token_refresh(true);
+        let mut settings = ConnectSettings {
+            keep_alive: Some(KEEP_ALIVE),
+            ..ConnectSettings::new(config.connection_timeout)
+        };
         if urls.iter().any(|url| url.starts_with("https:")) {
-            options = options.with_tls(config.tls.load().await?);
+            settings.tls = Some(config.tls.load().await?);
         }
         if let Some((name, password)) = &config.user {
-            let secret = password.read().map_err(|source| EtcdError::File {
+            let secret = password.read().map_err(|source| CredentialFileError {
                 path: password.file_path(),
                 source,
             })?;
-            options = options.with_user(name, secret.expose());
+            settings.login = Some(Login {
+                name: name.clone(),
+                password: secret.expose().to_owned(),
+            });
         }
-        let connecting = Client::connect(&urls, Some(options));
-        with_timeout(config.connection_timeout, EtcdCall::Connect, connecting).await
+        let connecting = mainstay_etcd::connect(&urls, settings).await;
+        connecting.map_err(EtcdError::request_failed(EtcdCall::Connect))
     }
 }
 
-/// Awaits a response with a deadline. The future is boxed: `etcd_client`'s futures are large, and every caller would
-/// include their size.
+/// Awaits a response with a deadline and names the call that failed. Not an `async fn`, which would include the size of
+/// `response`: see [`with_deadline`].
 pub(crate) fn with_timeout<T>(
     limit: Duration,
     call: EtcdCall,
     response: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> impl Future<Output = Result<T, EtcdError>> {
-    let response = Box::pin(response);
-    async move {
-        match tokio::time::timeout(limit, response).await {
-            Ok(response) => response.map_err(EtcdError::request_failed(call)),
-            Err(_) => Err(EtcdError::Timeout { call, limit }),
-        }
-    }
-}
-
-impl ClientTlsFiles {
-    async fn load(&self) -> Result<TlsOptions, EtcdError> {
-        let mut tls = TlsOptions::new();
-        if let Some(ca) = &self.ca {
-            tls = tls.ca_certificate(Certificate::from_pem(read_file(ca).await?));
-        }
-        if let Some((certificate, key)) = &self.identity {
-            let (certificate, key) = (read_file(certificate).await?, read_file(key).await?);
-            tls = tls.identity(Identity::from_pem(certificate, key));
-        }
-        Ok(tls)
-    }
+    let response = with_deadline(limit, response);
+    async move { response.await.map_err(EtcdError::request_failed(call)) }
 }
 
 impl EtcdClientConfig {
     async fn read_fingerprints(&self) -> FileFingerprints {
-        let ClientTlsFiles { ca, identity } = &self.tls;
-        let identity = identity.iter().flat_map(|(cert, key)| [cert, key]);
         let password = self.user.iter().filter_map(|(_, password)| match password {
             Password::File(path) => Some(path),
             Password::Text(_) => None,
         });
         let mut found = Vec::with_capacity(4);
-        for path in ca.iter().chain(identity).chain(password) {
+        for path in self.tls.paths().chain(password) {
             let metadata = tokio::fs::metadata(path).await.ok();
             let observed = metadata.and_then(|m| Some((m.modified().ok()?, m.len())));
             found.push((path.clone(), observed));
         }
         found
     }
-}
-
-async fn read_file(path: &Path) -> Result<Vec<u8>, EtcdError> {
-    tokio::fs::read(path)
-        .await
-        .map_err(|source| EtcdError::File {
-            path: path.to_owned(),
-            source,
-        })
 }

@@ -1,8 +1,8 @@
 //! Errors of requests to etcd.
 
 use std::fmt;
-use std::path::PathBuf;
-use std::time::Duration;
+
+use mainstay_etcd::{CredentialFileError, RequestError};
 
 /// The operation that failed; its `Display` is the start of the error text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,51 +35,38 @@ impl fmt::Display for EtcdCall {
     }
 }
 
-/// Message of etcd's `ErrCompacted`; its gRPC code `OutOfRange` is shared with other errors.
-const COMPACTED: &str = "required revision has been compacted";
-
 /// A failed request to etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// etcd returned an error, or the connection broke.
     #[error("{call}")]
-    RequestFailed {
+    Request {
         call: EtcdCall,
-        source: Box<etcd_client::Error>,
+        source: RequestError,
     },
-    /// No response within the deadline.
-    #[error("{call}: no response within {} ms", limit.as_millis())]
-    Timeout { call: EtcdCall, limit: Duration },
-    #[error("failed to read {}", path.display())]
-    File {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// The response lacks a field that etcd always sets.
-    #[error("{call}: response without {what}")]
-    MissingField { call: EtcdCall, what: &'static str },
+    #[error(transparent)]
+    File(#[from] CredentialFileError),
 }
 
 impl EtcdError {
     /// Whether etcd returned an error or the connection broke.
     pub(crate) fn is_request_failure(&self) -> bool {
-        matches!(self, Self::RequestFailed { .. })
+        let Self::Request { source, .. } = self else {
+            return false;
+        };
+        matches!(source, RequestError::Failed(_))
     }
 
     /// Whether etcd has compacted the requested revision.
     pub(crate) fn is_compacted(&self) -> bool {
-        let Self::RequestFailed { source, .. } = self else {
-            return false;
-        };
-        matches!(&**source, etcd_client::Error::GRpcStatus(status) if status.message().contains(COMPACTED))
+        matches!(self, Self::Request { source, .. } if source.is_compacted())
     }
 
-    /// Wraps an error of the client.
-    pub(crate) fn request_failed(call: EtcdCall) -> impl FnOnce(etcd_client::Error) -> Self {
-        move |source| Self::RequestFailed {
+    /// Names the call that failed.
+    pub(crate) fn request_failed<E: Into<RequestError>>(call: EtcdCall) -> impl FnOnce(E) -> Self {
+        move |source| Self::Request {
             call,
-            source: Box::new(source),
+            source: source.into(),
         }
     }
 }

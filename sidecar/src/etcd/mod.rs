@@ -16,5 +16,5 @@ mod status;
 
 pub(crate) use args::EtcdArgs;
 pub(crate) use client::with_timeout;
-pub use client::{ClientTlsFiles, EtcdClient, EtcdClientConfig, Password};
+pub use client::{EtcdClient, EtcdClientConfig, Password};
 pub(crate) use error::{EtcdCall, EtcdError};

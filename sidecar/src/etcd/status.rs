@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use etcd_client::GetOptions;
-use jiff::Timestamp;
-use mainstay_ids::{ClusterId, MemberId, Revision};
+use mainstay_etcd::{MemberStatus, RequestError};
+use mainstay_ids::Revision;
 
 use super::client::{EtcdClient, with_timeout};
 use super::error::{EtcdCall, EtcdError};
-use crate::state::MemberStatus;
 
 /// Any key: only the header of the response is used.
 const ANY_KEY: &str = "mainstay";
@@ -19,26 +18,8 @@ impl EtcdClient {
     pub(crate) async fn fetch_status(&self, limit: Duration) -> Result<MemberStatus, EtcdError> {
         let request = async {
             let mut client = self.own_client().await?;
-            let status = client.status();
-            let status = with_timeout(limit, EtcdCall::Status, status).await?;
-            let header = status.header().ok_or(EtcdError::MissingField {
-                call: EtcdCall::Status,
-                what: "header",
-            })?;
-            let leader = status.leader();
-            Ok(MemberStatus {
-                member: MemberId(header.member_id()),
-                cluster: ClusterId(header.cluster_id()),
-                leader: (leader != 0).then_some(MemberId(leader)),
-                term: status.raft_term(),
-                revision: Revision(header.revision()),
-                is_learner: status.is_learner(),
-                db_bytes: to_size(status.db_size()),
-                db_bytes_in_use: to_size(status.raft_used_db_size()),
-                version: status.version().to_owned(),
-                errors: status.errors().to_vec(),
-                observed_at: Timestamp::now(),
-            })
+            let status = mainstay_etcd::fetch_status(&mut client, limit).await;
+            status.map_err(EtcdError::request_failed(EtcdCall::Status))
         };
         self.with_deadline(limit, EtcdCall::Status, request).await
     }
@@ -50,15 +31,8 @@ impl EtcdClient {
     ) -> Result<Revision, EtcdError> {
         let request = async {
             let client = self.own_client().await?;
-            let mut kv = client.kv_client();
-            let options = GetOptions::new().with_count_only();
-            let response = kv.get(ANY_KEY, Some(options));
-            let response = with_timeout(limit, EtcdCall::Read, response).await?;
-            let header = response.header().ok_or(EtcdError::MissingField {
-                call: EtcdCall::Read,
-                what: "header",
-            })?;
-            Ok(Revision(header.revision()))
+            let read = mainstay_etcd::read_linearizably(&client, ANY_KEY, limit).await;
+            read.map_err(EtcdError::request_failed(EtcdCall::Read))
         };
         self.with_deadline(limit, EtcdCall::Read, request).await
     }
@@ -86,7 +60,7 @@ impl EtcdClient {
         }
     }
 
-    /// Applies the deadline to the connection as well. Boxed for the reason given at [`with_timeout`].
+    /// Applies the deadline to the connection as well. Boxed for the reason given at [`mainstay_etcd::with_deadline`].
     fn with_deadline<T>(
         &self,
         limit: Duration,
@@ -97,15 +71,14 @@ impl EtcdClient {
         async move {
             let response = tokio::time::timeout(limit, request)
                 .await
-                .unwrap_or(Err(EtcdError::Timeout { call, limit }));
+                .unwrap_or_else(|_| {
+                    let source = RequestError::Timeout { limit };
+                    Err(EtcdError::Request { call, source })
+                });
             if response.as_ref().is_err_and(EtcdError::is_request_failure) {
                 self.drop_connection().await;
             }
             response
         }
     }
-}
-
-fn to_size(bytes: i64) -> u64 {
-    u64::try_from(bytes).unwrap_or_default()
 }

@@ -7,14 +7,10 @@ use std::thread;
 
 use bytes::Bytes;
 use mainstay_archive::compression::{Compression, EncoderOptions, OpenStreamError, StreamEncoder};
-use sha2::{Digest, Sha256};
+use mainstay_archive::full::{FullDamage, FullScanner, HashCheck};
 
 /// Batches that may queue for hashing.
 const BATCHES_TO_HASH: usize = 2;
-/// Length of the SHA-256 at the end of a snapshot.
-const TRAILER_BYTES: usize = 32;
-/// Database size is a multiple of this.
-const BLOCK_BYTES: u64 = 512;
 
 /// Why streaming a snapshot failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,11 +22,8 @@ pub(crate) enum SnapshotStreamError {
     Open { source: OpenStreamError },
     #[error("upload the snapshot after {read} bytes")]
     Write { read: u64, source: io::Error },
-    /// etcd sends a multiple of 512 bytes plus a 32-byte hash.
-    #[error("invalid snapshot length {read}: must be a multiple of 512 bytes plus a 32-byte hash")]
-    Length { read: u64 },
-    #[error("snapshot checksum mismatch over {read} bytes")]
-    Hash { read: u64 },
+    #[error("damaged snapshot stream from etcd")]
+    Damaged(#[from] FullDamage),
 }
 
 /// Result of streaming a snapshot.
@@ -56,21 +49,21 @@ pub(crate) fn compress_snapshot<W: Write>(
     thread::scope(|scope| {
         let (send, receive) = sync_channel::<ChunkBatch>(BATCHES_TO_HASH);
         let hashing = scope.spawn(move || {
-            let mut trailer = TrailerHasher::default();
+            let mut scanner = FullScanner::default();
             for batch in receive {
                 for piece in &*batch {
-                    trailer.update(piece);
+                    scanner.push(piece);
                 }
             }
-            trailer
+            scanner
         });
         let encoder = compress_chunks(next, encoder, send)?;
-        let trailer = hashing
+        let scanner = hashing
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let read = trailer.read;
+        let read = scanner.received();
         // Verify before the encoder writes its end: an unfinished stream cannot pass for a snapshot.
-        trailer.verify()?;
+        scanner.finish(HashCheck::Required)?;
         encoder
             .finish()
             .map_err(|source| SnapshotStreamError::Write { read, source })?;
@@ -100,51 +93,19 @@ fn compress_chunks<W: Write>(
     Ok(encoder)
 }
 
-/// Hashes everything but the last 32 bytes, which are the hash itself; only the end of the stream shows which they are.
-#[derive(Default)]
-struct TrailerHasher {
-    hash: Sha256,
-    pending: Vec<u8>,
-    read: u64,
-}
-
-impl TrailerHasher {
-    fn update(&mut self, piece: &[u8]) {
-        self.read = self.read.saturating_add(piece.len() as u64);
-        let keep = piece.len().min(TRAILER_BYTES);
-        let (body, tail) = piece.split_at(piece.len() - keep);
-        let surplus = (self.pending.len() + keep).saturating_sub(TRAILER_BYTES);
-        let surplus = surplus.min(self.pending.len());
-        self.hash.update(&self.pending[..surplus]);
-        self.pending.drain(..surplus);
-        self.hash.update(body);
-        self.pending.extend_from_slice(tail);
-    }
-
-    fn verify(self) -> Result<(), SnapshotStreamError> {
-        let read = self.read;
-        if read <= TRAILER_BYTES as u64 || read % BLOCK_BYTES != TRAILER_BYTES as u64 {
-            return Err(SnapshotStreamError::Length { read });
-        }
-        if self.hash.finalize().as_slice() == self.pending {
-            Ok(())
-        } else {
-            Err(SnapshotStreamError::Hash { read })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use mainstay_archive::full::FullWriter;
+
     use super::*;
 
     fn snapshot_bytes(blocks: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..blocks * 512)
+        let database: Vec<u8> = (0..blocks * 512)
             .map(|i| u8::try_from(i % 251).unwrap())
             .collect();
-        let hash = Sha256::digest(&bytes);
-        bytes.extend_from_slice(&hash);
-        bytes
+        let mut writer = FullWriter::new(Vec::new());
+        writer.write_all(&database).unwrap();
+        writer.finish().unwrap()
     }
 
     fn compress_in_pieces(
@@ -174,7 +135,7 @@ mod tests {
             wrong[at] ^= 1;
             let error = compress_in_pieces(&wrong, 100).unwrap_err();
             assert!(
-                matches!(error, SnapshotStreamError::Hash { .. }),
+                matches!(error, SnapshotStreamError::Damaged(FullDamage::Hash { .. })),
                 "byte {at}: {error}"
             );
         }
@@ -185,10 +146,7 @@ mod tests {
         let bytes = snapshot_bytes(2);
         for length in [0, 1, 32, 512, 544, 1023, 1055] {
             let error = compress_in_pieces(&bytes[..length], 100).unwrap_err();
-            let is_refused = matches!(
-                error,
-                SnapshotStreamError::Length { .. } | SnapshotStreamError::Hash { .. }
-            );
+            let is_refused = matches!(error, SnapshotStreamError::Damaged(_));
             assert!(is_refused, "{length} bytes: {error}");
         }
     }

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_ids::MemberId;
 use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, REQUEST_TIMEOUT, call_with_timeout,
-    connect_with_timeout, elapsed_since,
+    CallError, Connect, MaintenanceMetrics, MaintenanceOutcome, call_with_timeout,
+    connect_with_timeout, elapsed_since, read_status,
 };
 
 /// Timeout of a promotion, a configuration change that needs the quorum.
@@ -47,13 +46,11 @@ pub async fn promote(
     metrics: &dyn MaintenanceMetrics,
 ) -> Result<PromotionOutcome, CallError> {
     let mut own = connect_with_timeout(connect.connect_own()).await?;
-    let status = call_with_timeout("status", REQUEST_TIMEOUT, own.status()).await?;
-    if !status.is_learner() {
+    let status = read_status(&mut own).await?;
+    if !status.is_learner {
         return Ok(PromotionOutcome::AlreadyVoter);
     }
-    let call = "status";
-    let header = status.header().ok_or(CallError::NoHeader { call })?;
-    let member = MemberId(header.member_id());
+    let member = status.member;
     // A learner rejects membership changes, so a voter has to promote it.
     let mut cluster = connect_with_timeout(connect.connect_cluster()).await?;
     let start = Timestamp::now();

@@ -19,12 +19,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, GetOptions, KvClient};
+use etcd_client::Client;
 use jiff::Timestamp;
+use mainstay_etcd::{
+    ListedMember, MemberStatus, RequestError, fetch_status, list_members, read_linearizably,
+    with_deadline,
+};
 
 /// Timeout of a simple request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-const PERMISSION_DENIED: i32 = 7;
 
 #[derive(Debug, thiserror::Error)]
 #[error("connect to {endpoint}")]
@@ -52,27 +55,19 @@ pub trait Connect: Send + Sync + 'static {
 pub enum CallError {
     #[error(transparent)]
     Connect(#[from] EtcdConnectError),
-    #[error("{call}: no answer within {limit:?}")]
-    Timeout { call: &'static str, limit: Duration },
-    /// etcd refused, or the connection failed.
     #[error("{call}")]
-    RequestFailed {
+    Request {
         call: &'static str,
-        source: etcd_client::Error,
+        source: RequestError,
     },
-    #[error("{call}: response without header")]
-    NoHeader { call: &'static str },
 }
 
 impl CallError {
     /// Message of etcd's gRPC error.
     fn etcd_message(&self) -> Option<&str> {
         match self {
-            Self::RequestFailed {
-                source: etcd_client::Error::GRpcStatus(status),
-                ..
-            } => Some(status.message()),
-            _ => None,
+            Self::Request { source, .. } => source.etcd_message(),
+            Self::Connect(_) => None,
         }
     }
 }
@@ -106,16 +101,33 @@ impl MaintenanceMetrics for () {
 }
 
 /// Waits for a response within a limit.
-async fn call_with_timeout<T>(
+fn call_with_timeout<T>(
     call: &'static str,
     limit: Duration,
     answer: impl Future<Output = Result<T, etcd_client::Error>>,
-) -> Result<T, CallError> {
-    match tokio::time::timeout(limit, answer).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(CallError::RequestFailed { call, source }),
-        Err(_) => Err(CallError::Timeout { call, limit }),
+) -> impl Future<Output = Result<T, CallError>> {
+    let answer = with_deadline(limit, answer);
+    async move {
+        answer
+            .await
+            .map_err(|source| CallError::Request { call, source })
     }
+}
+
+/// Reads the status of a member.
+async fn read_status(client: &mut Client) -> Result<MemberStatus, CallError> {
+    let call = "status";
+    fetch_status(client, REQUEST_TIMEOUT)
+        .await
+        .map_err(|source| CallError::Request { call, source })
+}
+
+/// Lists the members of the cluster.
+async fn read_members(client: &mut Client) -> Result<Vec<ListedMember>, CallError> {
+    let call = "list members";
+    list_members(client, REQUEST_TIMEOUT)
+        .await
+        .map_err(|source| CallError::Request { call, source })
 }
 
 async fn connect_with_timeout(
@@ -123,31 +135,25 @@ async fn connect_with_timeout(
 ) -> Result<Client, CallError> {
     match tokio::time::timeout(REQUEST_TIMEOUT, client).await {
         Ok(client) => Ok(client?),
-        Err(_) => Err(CallError::Timeout {
+        Err(_) => Err(CallError::Request {
             call: "connect",
-            limit: REQUEST_TIMEOUT,
+            source: RequestError::Timeout {
+                limit: REQUEST_TIMEOUT,
+            },
         }),
     }
 }
 
 /// Performs a linearizable read: it succeeds only with a quorum, and not while the member is being defragmented.
-async fn read_linearizably(client: &Client) -> Result<(), CallError> {
-    let mut kv: KvClient = client.kv_client();
-    let options = GetOptions::new().with_count_only();
-    match call_with_timeout(
-        "linearizable read",
-        REQUEST_TIMEOUT,
-        kv.get("\0", Some(options)),
-    )
-    .await
-    {
+async fn confirm_quorum(client: &Client) -> Result<(), CallError> {
+    match read_linearizably(client, "\0", REQUEST_TIMEOUT).await {
         Ok(_) => Ok(()),
         // etcd checks permissions after the quorum has confirmed the read.
-        Err(CallError::RequestFailed {
-            source: etcd_client::Error::GRpcStatus(status),
-            ..
-        }) if status.code() as i32 == PERMISSION_DENIED => Ok(()),
-        Err(error) => Err(error),
+        Err(error) if error.is_permission_denied() => Ok(()),
+        Err(source) => Err(CallError::Request {
+            call: "linearizable read",
+            source,
+        }),
     }
 }
 

@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mainstay_ids::MemberId;
 use tracing::info;
 
-use super::{CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, connect_with_timeout};
+use super::{
+    CallError, Connect, call_with_timeout, connect_with_timeout, read_members, read_status,
+};
 
 /// Timeout of the update, which needs the quorum.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,15 +42,12 @@ pub async fn reconcile_peer_urls(
         return Ok(PeerUrlOutcome::UpToDate);
     }
     let mut own = connect_with_timeout(connect.connect_own()).await?;
-    let status = call_with_timeout("status", REQUEST_TIMEOUT, own.status()).await?;
-    let call = "status";
-    let header = status.header().ok_or(CallError::NoHeader { call })?;
-    let member = MemberId(header.member_id());
-    let list = call_with_timeout("list members", REQUEST_TIMEOUT, own.member_list()).await?;
-    let Some(entry) = list.members().iter().find(|entry| entry.id() == member.0) else {
+    let member = read_status(&mut own).await?.member;
+    let list = read_members(&mut own).await?;
+    let Some(entry) = list.into_iter().find(|entry| entry.id == member) else {
         return Ok(PeerUrlOutcome::NotAMember);
     };
-    let before = entry.peer_urls().to_vec();
+    let before = entry.peer_urls;
     let set = |urls: &[String]| urls.iter().cloned().collect::<BTreeSet<String>>();
     if set(&before) == set(configured) {
         return Ok(PeerUrlOutcome::UpToDate);

@@ -2,12 +2,13 @@
 
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::chain::{ChainRequest, ChainTarget, ChooseError, SnapshotChain, choose};
+use mainstay_backup::ReadObjectError;
+use mainstay_backup::prove::prove_in_store;
 use mainstay_store::SnapStore;
 use mainstay_telemetry::ErrorChain as Causes;
 use tracing::error;
 
 use super::cache::{ObjectHealth, RetentionCache};
-use super::verification::{self, ObjectReadError};
 
 /// Returns the key of the base of the newest chain whose objects are all intact; `None` if there is no such chain.
 ///
@@ -18,7 +19,7 @@ pub(super) async fn find_newest_intact(
     store: &SnapStore,
     catalogue: &Catalogue,
     memory: &RetentionCache,
-) -> Result<Option<String>, ObjectReadError> {
+) -> Result<Option<String>, ReadObjectError> {
     let mut request = ChainRequest::new(ChainTarget::Latest);
     loop {
         let chain = match choose(catalogue, &request) {
@@ -49,7 +50,7 @@ async fn find_first_damaged(
     store: &SnapStore,
     chain: &SnapshotChain,
     memory: &RetentionCache,
-) -> Result<Option<String>, ObjectReadError> {
+) -> Result<Option<String>, ReadObjectError> {
     let deltas = chain.deltas.iter().map(|link| &link.object);
     for object in std::iter::once(&chain.base).chain(deltas) {
         let verdict = match memory.lookup_health(object) {
@@ -67,8 +68,8 @@ async fn verify_and_record(
     store: &SnapStore,
     object: &SnapshotObject,
     memory: &RetentionCache,
-) -> Result<ObjectHealth, ObjectReadError> {
-    let verdict = match verification::verify_object(store, object).await? {
+) -> Result<ObjectHealth, ReadObjectError> {
+    let verdict = match prove_in_store(store, object).await? {
         Ok(()) => ObjectHealth::Intact,
         Err(damage) => {
             error!(object_key = %object.key, error = %Causes(&damage), "snapshot is damaged");

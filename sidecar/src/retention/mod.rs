@@ -22,19 +22,17 @@ mod chain_verification;
 mod object_lock;
 mod pins;
 mod scope;
-mod verification;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay_archive::catalogue::{Catalogue, ListedObject};
-use mainstay_archive::layout::list_prefixes;
 use mainstay_archive::retention::{
     ChainProof, Deletion, DeletionGuard, GarbageKind, OwnedHistory, RetentionClock, RetentionPlan,
     RetentionRules, UploadParts, plan_retention,
 };
+use mainstay_backup::{ReadObjectError, list_snapshots};
 use mainstay_store::{SnapStore, StorageProvider, StoreError, StoreOpenError};
 use mainstay_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +41,6 @@ use tracing::{debug, error, info, warn};
 pub use pins::{PinSource, PinnedKeys, PinsError, StaticPins};
 pub(crate) use scope::SessionScope;
 pub use scope::{FreezeReason, ScopeSource};
-pub(crate) use verification::ObjectReadError;
 
 use cache::RetentionCache;
 
@@ -112,7 +109,7 @@ pub enum RetentionError {
     List(#[source] StoreError),
     /// An object of the newest chain could not be read; it is not known to be damaged.
     #[error("verify the newest backup chain")]
-    Verify(#[source] ObjectReadError),
+    Verify(#[source] ReadObjectError),
     #[error("read which snapshots are in use")]
     Pins(#[source] PinsError),
     #[error("stopped after {failed} failed deletions, {deleted} objects deleted")]
@@ -366,20 +363,6 @@ impl Retention {
         }
         Ok(())
     }
-}
-
-/// Lists everything under the store's prefix, in both layouts.
-async fn list_snapshots(store: &SnapStore) -> Result<Catalogue, StoreError> {
-    let mut listed = Vec::new();
-    for folder in list_prefixes(store.prefix()) {
-        let objects = store.list(&folder).await?;
-        listed.extend(objects.into_iter().map(|object| ListedObject {
-            key: object.key,
-            size: object.size,
-            modified: object.last_modified,
-        }));
-    }
-    Ok(Catalogue::from_listing(store.prefix(), listed))
 }
 
 fn to_proof(base: Option<String>) -> ChainProof {

@@ -1,15 +1,16 @@
 //! Reads the last event of a delta or of a small full snapshot.
 
-use std::error::Error as StdError;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::compression::{OpenStreamError, open_decoder};
 use mainstay_archive::delta::{DeltaError, DeltaReader};
+use mainstay_archive::full::{FullDamage, FullLayout};
+use mainstay_backup::{ReadObjectError, read_object};
 use mainstay_bbolt::{BboltError, Cursor, Database, Direction};
 use mainstay_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
-use mainstay_store::{SnapStore, StoreError};
+use mainstay_store::{SnapStore, is_store_failure};
 
 use super::history_match::LastEvent;
 
@@ -17,14 +18,12 @@ use super::history_match::LastEvent;
 const BUDGET_BYTES: u64 = 4 << 20;
 /// Largest full snapshot read into memory to find its last event.
 const MAX_DATABASE_BYTES: u64 = 16 << 20;
-/// Database size is a multiple of this; the bytes after the last block are the hash.
-const BLOCK_BYTES: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum LastEventError {
-    #[error("open {key}")]
-    Store { key: String, source: StoreError },
+    #[error(transparent)]
+    Unread(#[from] ReadObjectError),
     #[error("open the compressed stream of {key}")]
     Compression {
         key: String,
@@ -34,11 +33,6 @@ pub(super) enum LastEventError {
     Delta { key: String, source: DeltaError },
     #[error("read the database in {key}")]
     Full { key: String, source: FullReadError },
-    #[error("task reading {key} failed")]
-    Task {
-        key: String,
-        source: tokio::task::JoinError,
-    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +40,8 @@ pub(super) enum LastEventError {
 pub(super) enum FullReadError {
     #[error("read the stream")]
     Read(#[source] io::Error),
+    #[error(transparent)]
+    Damaged(#[from] FullDamage),
     #[error(transparent)]
     Structure(#[from] BboltError),
     #[error("decode the revision of the newest row")]
@@ -58,25 +54,11 @@ impl LastEventError {
     /// Whether the object itself is damaged, as opposed to a failed download.
     pub(super) fn is_damage(&self) -> bool {
         match self {
-            Self::Compression { source, .. } => !is_store_error(source),
-            Self::Delta { source, .. } => !is_store_error(source),
-            Self::Full { source, .. } => !is_store_error(source),
-            Self::Store { .. } | Self::Task { .. } => false,
+            Self::Compression { source, .. } => !is_store_failure(source),
+            Self::Delta { source, .. } => !is_store_failure(source),
+            Self::Full { source, .. } => !is_store_failure(source),
+            Self::Unread(_) => false,
         }
-    }
-}
-
-fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
-    if error.is::<StoreError>() {
-        return true;
-    }
-    // `io::Error::source` skips the error it wraps and returns that error's source.
-    let carried = error
-        .downcast_ref::<io::Error>()
-        .and_then(io::Error::get_ref);
-    match carried {
-        Some(carried) => is_store_error(carried),
-        None => error.source().is_some_and(is_store_error),
     }
 }
 
@@ -85,7 +67,7 @@ pub(super) async fn read_last_event(
     store: &SnapStore,
     delta: &SnapshotObject,
 ) -> Result<Option<LastEvent>, LastEventError> {
-    open_and_read(store, delta, read_delta).await
+    read_object(store, delta, BUDGET_BYTES, read_delta).await?
 }
 
 /// Returns the last event of a full snapshot; `None` if it has none or is too large. Dropping the future stops the
@@ -97,26 +79,7 @@ pub(super) async fn read_last_row(
     if full.size > MAX_DATABASE_BYTES {
         return Ok(None);
     }
-    open_and_read(store, full, read_database).await
-}
-
-async fn open_and_read(
-    store: &SnapStore,
-    object: &SnapshotObject,
-    read: fn(&SnapshotObject, ObjectStream) -> Result<Option<LastEvent>, LastEventError>,
-) -> Result<Option<LastEvent>, LastEventError> {
-    let key = || object.key.clone();
-    let download = store
-        .download_with_budget(&object.key, Some(object.size), BUDGET_BYTES)
-        .await
-        .map_err(|source| LastEventError::Store { key: key(), source })?;
-    let (reader, _stop_when_dropped) = download.into_cancellable_reader();
-    let stored: ObjectStream = Box::new(reader);
-    let object = object.clone();
-    let reading = tokio::task::spawn_blocking(move || read(&object, stored));
-    reading
-        .await
-        .map_err(|source| LastEventError::Task { key: key(), source })?
+    read_object(store, full, BUDGET_BYTES, read_database).await?
 }
 
 /// The stored (compressed) bytes of an object.
@@ -144,7 +107,8 @@ fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError
     if bytes.len() as u64 > MAX_DATABASE_BYTES {
         return Ok(None);
     }
-    bytes.truncate(bytes.len() - bytes.len() % BLOCK_BYTES);
+    let layout = FullLayout::of(bytes.len() as u64)?;
+    bytes.truncate(usize::try_from(layout.database_bytes).unwrap_or(usize::MAX));
     let database = Database::open(bytes)?;
     let Some(rows) = database.bucket(schema::KEY)? else {
         return Ok(None);

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use mainstay_backup::list_snapshots;
 use mainstay_store::{SnapStore, SourceStoreArgs, StoreArgs, StoreConfig};
 use mainstay_telemetry::{ProgressReporter, format_bytes};
 use mainstay_verdict::Verdict;
@@ -31,8 +32,7 @@ use serde::Serialize;
 use self::plan::{CopyLimits, CopyPlan, DestinationConflict};
 use self::transfer::{CopyError, Transfer};
 use self::wait::WaitOutcome;
-use super::list::describe_location;
-use crate::backup;
+use crate::backup::describe_location;
 use crate::cli::CommandContext;
 use crate::directory::sample_progress;
 use crate::failure::CommandFailure;
@@ -169,8 +169,8 @@ pub(crate) async fn run(
     }
     // Listed after the wait, so that the final snapshot is included.
     let (have, there) = (
-        backup::list_snapshots(&from).await?,
-        backup::list_snapshots(&destination).await?,
+        list_snapshots(&from).await?,
+        list_snapshots(&destination).await?,
     );
     if have.is_empty() {
         let reason = format!("no snapshot found in {}", report.source);

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mainstay_archive::layout::object_key;
 use mainstay_archive::name::SnapshotKind;
+use mainstay_backup::prove::{FullDepth, prove_delta, prove_full};
+use mainstay_backup::{ProofError, ReadOptions, StopPoint};
 use mainstay_store::{
     ErrorClass, SnapStore, StoreError, TransferConfig, UploadOptions, UploadWriter,
 };
@@ -20,8 +22,7 @@ use tokio::task::JoinSet;
 
 use super::plan::CopyTask;
 use crate::failure::{Classify, CommandFailure};
-use crate::object_check::{ObjectReadOptions, check_delta, check_full};
-use crate::rebuild::{HashCheck, Meter, MeteredRead, RebuildError, StopPoint};
+use crate::rebuild::{HashCheck, Meter, MeteredRead};
 
 /// Memory budget of all transfers together, in units of [`UNIT_BYTES`].
 const BUDGET_UNITS: u32 = 192;
@@ -35,7 +36,7 @@ const DOWNLOAD_BUDGET_BYTES: u64 = 16 << 20;
 pub(super) enum CopyError {
     /// The object is damaged in the source.
     #[error(transparent)]
-    Damaged(RebuildError),
+    Damaged(ProofError),
     /// A store failed before or after the stream.
     #[error("failed to copy {name}")]
     Store {
@@ -48,7 +49,7 @@ pub(super) enum CopyError {
     Stream {
         /// Name in the source.
         name: String,
-        source: RebuildError,
+        source: ProofError,
     },
     /// The verification stopped before the end of the object, so the upload is incomplete.
     #[error("failed to copy {name}: only {read} of {size} bytes were read")]
@@ -249,16 +250,16 @@ impl ObjectTransfer {
     }
 
     /// Reads and verifies the stored bytes to their end, as a restore does.
-    fn verify_object(&self, stored: Box<dyn Read + Send>) -> Result<(), RebuildError> {
+    fn verify_object(&self, stored: Box<dyn Read + Send>) -> Result<(), ProofError> {
         let object = &self.task.object;
-        let options = ObjectReadOptions {
+        let options = ReadOptions {
             hash_check: self.transfer.hash_check,
             stop: StopPoint::End,
             threads: NonZeroUsize::MIN, // objects are copied in parallel already
         };
         match object.name.kind {
-            SnapshotKind::Full => check_full(object, stored, &options).map(|_| ()),
-            SnapshotKind::Delta => check_delta(object, stored, &options).map(|_| ()),
+            SnapshotKind::Full => prove_full(object, stored, &options, FullDepth::Pages).map(drop),
+            SnapshotKind::Delta => prove_delta(object, stored, &options).map(drop),
         }
     }
 }

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use mainstay_archive::catalogue::Catalogue;
+use mainstay_backup::list_snapshots;
 use mainstay_store::{SnapStore, StoreError};
-
-use crate::backup;
 
 /// Number of the newest full snapshots that are checked: others may have been taken after the final one.
 const NEWEST_FULLS_CHECKED: usize = 4;
@@ -26,7 +25,7 @@ pub(super) async fn wait_for_final_snapshot(
 ) -> Result<WaitOutcome, StoreError> {
     let started = Instant::now();
     loop {
-        if has_final_snapshot(&backup::list_snapshots(store).await?) {
+        if has_final_snapshot(&list_snapshots(store).await?) {
             return Ok(WaitOutcome::Found);
         }
         let left = limit.saturating_sub(started.elapsed());

@@ -3,11 +3,14 @@
 //! All URLs are queried in parallel. The member list of a partitioned member may be stale, so one answer is chosen: that
 //! of the leader first, then that of a member with a leader.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use mainstay_etcd::{
+    ConnectSettings, CredentialFileError, ListedMember, RequestError, TlsFiles, connect,
+    fetch_status, list_members,
+};
 use mainstay_ids::{ClusterId, MemberId};
 use mainstay_telemetry::ErrorChain;
 use mainstay_verdict::{ClusterSummary, MemberRegistration};
@@ -53,19 +56,14 @@ pub(crate) struct ClusterArgs {
 /// Error of querying a member.
 #[derive(Debug, thiserror::Error)]
 enum MemberQueryError {
-    #[error("failed to read {}", path.display())]
-    ReadFile {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    ReadFile(#[from] CredentialFileError),
     #[error("failed to connect")]
-    Connect { source: etcd_client::Error },
+    Connect { source: RequestError },
     #[error("failed to get the status")]
-    Status { source: etcd_client::Error },
+    Status { source: RequestError },
     #[error("failed to list the members")]
-    MemberList { source: etcd_client::Error },
-    #[error("status response has no header")]
-    MissingHeader,
+    MemberList { source: RequestError },
     #[error("no response within {REQUEST_TIMEOUT:?}")]
     Timeout,
 }
@@ -131,58 +129,36 @@ impl ClusterArgs {
     }
 
     async fn query_member(&self, url: &str) -> Result<MemberResponse, MemberQueryError> {
-        let mut options = ConnectOptions::new().with_connect_timeout(REQUEST_TIMEOUT);
+        let mut settings = ConnectSettings::new(REQUEST_TIMEOUT);
         if url.starts_with("https:") {
-            options = options.with_tls(self.load_tls_options().await?);
+            let files = TlsFiles {
+                ca: self.cacert.clone(),
+                identity: self.cert.clone().zip(self.key.clone()),
+            };
+            settings.tls = Some(files.load().await?);
         }
-        let client = Client::connect([url.trim_end_matches('/')], Some(options)).await;
+        let client = connect(&[url], settings).await;
         let mut client = client.map_err(|source| MemberQueryError::Connect { source })?;
-        let status = client.status().await;
+        let status = fetch_status(&mut client, REQUEST_TIMEOUT).await;
         let status = status.map_err(|source| MemberQueryError::Status { source })?;
-        let listed = client.member_list().await;
+        let listed = list_members(&mut client, REQUEST_TIMEOUT).await;
         let listed = listed.map_err(|source| MemberQueryError::MemberList { source })?;
-        let header = status.header().ok_or(MemberQueryError::MissingHeader)?;
-        let mut members: Vec<ClusterMember> = listed
-            .members()
-            .iter()
-            .map(|member| ClusterMember {
-                id: MemberId(member.id()),
-                name: member.name().to_owned(),
-                peer_urls: member.peer_urls().to_vec(),
-                // A member publishes its client URLs when it starts for the first time.
-                has_started: !member.client_urls().is_empty(),
-            })
-            .collect();
+        let to_member = |member: ListedMember| ClusterMember {
+            id: member.id,
+            name: member.name,
+            peer_urls: member.peer_urls,
+            // A member publishes its client URLs when it starts for the first time.
+            has_started: !member.client_urls.is_empty(),
+        };
+        let mut members: Vec<ClusterMember> = listed.into_iter().map(to_member).collect();
         members.sort_by_key(|member| member.id);
-        // etcd reports member id 0 if it has no leader.
-        let leader = status.leader();
         Ok(MemberResponse {
-            member: MemberId(header.member_id()),
-            cluster: ClusterId(header.cluster_id()),
-            leader: (leader != 0).then_some(MemberId(leader)),
+            member: status.member,
+            cluster: status.cluster,
+            leader: status.leader,
             members,
         })
     }
-
-    async fn load_tls_options(&self) -> Result<TlsOptions, MemberQueryError> {
-        let mut tls = TlsOptions::new();
-        if let Some(ca) = &self.cacert {
-            tls = tls.ca_certificate(Certificate::from_pem(read_file(ca).await?));
-        }
-        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
-            let (certificate, key) = (read_file(certificate).await?, read_file(key).await?);
-            tls = tls.identity(Identity::from_pem(certificate, key));
-        }
-        Ok(tls)
-    }
-}
-
-async fn read_file(path: &Path) -> Result<Vec<u8>, MemberQueryError> {
-    let read = tokio::fs::read(path).await;
-    read.map_err(|source| MemberQueryError::ReadFile {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// Chooses the response to trust: of this member's own cluster first, then of the leader, then of a member with a leader.

@@ -24,8 +24,9 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
+use mainstay_backup::list_snapshots;
 use mainstay_datadir::write_volume_guard;
-use mainstay_store::{StorageProvider, StoreArgs, StoreConfig};
+use mainstay_store::{StoreArgs, StoreConfig};
 use mainstay_telemetry::ErrorChain;
 use mainstay_verdict::{
     BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport, Verdict,
@@ -37,8 +38,7 @@ use self::cluster::{ClusterArgs, LocalMember, MemberResponse, choose_response};
 use self::data::{CleanStopUse, ExpectedOwner, ObservedDataDir};
 use self::decide::{ConfiguredCluster, InitialClusterState, decide, needs_backup, should_wait};
 use self::template::{ConfigTemplate, InitialClusterConfig, TemplateError};
-use super::initialize::newest_revision;
-use crate::backup::list_snapshots;
+use crate::backup::{newest_revision, to_store_config};
 use crate::cli::CommandContext;
 use crate::failure::CommandFailure;
 use crate::outcome::CommandOutcome;
@@ -233,23 +233,6 @@ fn choose_initial_cluster(
                 .map(|answer| answer.to_initial_cluster(myself))
         }
         InitDecision::RestoreRequired(_) | InitDecision::Wait(_) | InitDecision::Refuse(_) => None,
-    })
-}
-
-/// Returns the configuration of the store, or `None` if no store is named.
-///
-/// Every flag of the store has a default, so a provider, container or prefix that was given decides.
-pub(super) fn to_store_config(store: StoreArgs) -> Result<Option<StoreConfig>, CommandFailure> {
-    let is_named = store.provider != StorageProvider::Local
-        || store
-            .container
-            .as_ref()
-            .is_some_and(|name| !name.is_empty())
-        || !store.prefix.is_empty();
-    Ok(if is_named {
-        Some(store.into_config()?)
-    } else {
-        None
     })
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mainstay_archive::chain::choose;
 use mainstay_archive::compression::{Compression, open_decoder};
+use mainstay_archive::full::{FullDamage, FullLayout, FullScanner, HashCheck};
 use mainstay_archive::name::SnapshotName;
 use mainstay_datadir::LockError;
 use mainstay_store::StoreConfig;
@@ -15,22 +16,17 @@ use mainstay_telemetry::ProgressReporter;
 use mainstay_verdict::Verdict;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 
 use crate::available_threads;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::directory::{chain_bytes, database_path, sample_progress};
 use crate::failure::{Classify, CommandFailure};
-use crate::rebuild::{DatabaseFile, Durability, HashCheck, Meter, RebuildOptions, rebuild};
+use crate::rebuild::{DatabaseFile, Durability, Meter, RebuildOptions, rebuild};
 use crate::target::TargetArgs;
 
 /// Read size in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Length of the SHA-256 that follows the database in a snapshot.
-const HASH_LEN: u64 = 32;
-/// etcd writes a database in multiples of this size, so a remainder of [`HASH_LEN`] means that a hash follows.
-const SECTOR_BYTES: u64 = 512;
 /// TTL of leases whose TTL is not in the backup; the report does not show it.
 const DEFAULT_LEASE_SECONDS: i64 = 3600;
 
@@ -72,14 +68,8 @@ pub(super) enum InspectError {
     },
     #[error("failed to read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is truncated or damaged: {bytes} bytes is not a valid snapshot size", path.display())]
-    Length { path: PathBuf, bytes: u64 },
-    #[error("{} is damaged: SHA-256 mismatch, stored {stored}, computed {computed}", path.display())]
-    Hash {
-        path: PathBuf,
-        stored: String,
-        computed: String,
-    },
+    #[error("{} is truncated or damaged", path.display())]
+    Damaged { path: PathBuf, source: FullDamage },
     #[error("failed to decompress {}", path.display())]
     Inflate { path: PathBuf, source: io::Error },
     #[error("failed to use the scratch directory")]
@@ -93,9 +83,7 @@ impl Classify for InspectError {
         match self {
             Self::Missing { verdict, .. } => *verdict,
             Self::Read { .. } | Self::Scratch { .. } => Verdict::Disk,
-            Self::Length { .. } | Self::Hash { .. } | Self::Inflate { .. } => {
-                Verdict::DamagedBackup
-            }
+            Self::Damaged { .. } | Self::Inflate { .. } => Verdict::DamagedBackup,
             Self::Thread => Verdict::Failed,
         }
     }
@@ -128,26 +116,17 @@ pub(super) fn open_snapshot(
     if compression != Compression::None {
         (file, bytes) = inflate_snapshot(path, file, &compression, scratch)?;
     }
-    let hash = match bytes % SECTOR_BYTES {
-        HASH_LEN => {
-            bytes -= HASH_LEN;
-            verify_hash(path, &file, bytes)?;
-            HashState::Verified
-        }
-        // A database file copied from a data directory has no hash.
-        0 if bytes > 0 => HashState::Absent,
-        _ => {
-            return Err(InspectError::Length {
-                path: path.to_owned(),
-                bytes,
-            }
-            .into());
-        }
+    // A database file copied from a data directory has no hash.
+    let layout = verify_hash(path, &file, bytes)?;
+    let hash = if layout.is_hashed {
+        HashState::Verified
+    } else {
+        HashState::Absent
     };
     Ok(InspectedDatabase {
         description: path.display().to_string(),
         file,
-        bytes,
+        bytes: layout.database_bytes,
         hash: Some(hash),
         damage_verdict: Verdict::DamagedBackup,
         _scratch: None,
@@ -280,33 +259,26 @@ fn inflate_snapshot(
     Ok((file, bytes))
 }
 
-/// Compares the SHA-256 of the first `bytes` with the 32 bytes after them.
-fn verify_hash(path: &Path, file: &File, bytes: u64) -> Result<(), InspectError> {
-    let read = |source| InspectError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let mut hash = Sha256::new();
+/// Reads the whole file and compares its hash, if it has one.
+fn verify_hash(path: &Path, file: &File, bytes: u64) -> Result<FullLayout, InspectError> {
+    let path = || path.to_owned();
+    let mut scanner = FullScanner::default();
     let mut chunk = vec![0u8; CHUNK_BYTES];
-    let mut at = 0;
-    while at < bytes {
-        let len = usize::try_from(bytes - at)
-            .unwrap_or(CHUNK_BYTES)
-            .min(CHUNK_BYTES);
-        let room = chunk.get_mut(..len).unwrap_or_default();
-        file.read_exact_at(room, at).map_err(read)?;
-        hash.update(&*room);
-        at += len as u64;
+    while scanner.received() < bytes {
+        let left = usize::try_from(bytes - scanner.received()).unwrap_or(CHUNK_BYTES);
+        let room = chunk.get_mut(..left.min(CHUNK_BYTES)).unwrap_or_default();
+        file.read_exact_at(room, scanner.received())
+            .map_err(|source| InspectError::Read {
+                path: path(),
+                source,
+            })?;
+        scanner.push(room);
     }
-    let mut stored = [0u8; 32];
-    file.read_exact_at(&mut stored, bytes).map_err(read)?;
-    let computed = hash.finalize();
-    if computed.as_slice() == stored {
-        return Ok(());
+    match scanner.finish(HashCheck::Skipped) {
+        Ok(scanned) => Ok(scanned.layout),
+        Err(source) => Err(InspectError::Damaged {
+            path: path(),
+            source,
+        }),
     }
-    Err(InspectError::Hash {
-        path: path.to_owned(),
-        stored: hex::encode(stored),
-        computed: hex::encode(computed),
-    })
 }

@@ -7,6 +7,8 @@ use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::chain::{
     ChainRequest, ChooseError, SnapshotChain, choose, restorable_revisions,
 };
+use mainstay_backup::prove::{DeltaSpan, ReachedState, check_chain};
+use mainstay_backup::{ObjectProof, ProofError, ReadOptions, StopPoint};
 use mainstay_mvcc::DatabaseStatus;
 use mainstay_store::StoreConfig;
 use mainstay_telemetry::{ProgressReporter, format_bytes};
@@ -14,15 +16,14 @@ use mainstay_verdict::Verdict;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::pool::{ObjectCheck, ObjectContents, check_all_objects};
+use super::pool::{ObjectCheck, check_all_objects};
 use crate::available_threads;
 use crate::backup::Backup;
 use crate::cli::CommandContext;
 use crate::directory::sample_progress;
 use crate::failure::{Classify, CommandFailure};
-use crate::object_check::{DeltaSpan, ObjectReadOptions, ReachedState, check_chain};
 use crate::outcome::CommandOutcome;
-use crate::rebuild::{HashCheck, Meter, RebuildError, StopPoint};
+use crate::rebuild::{HashCheck, Meter};
 use crate::target::TargetArgs;
 
 /// Objects to read.
@@ -111,7 +112,7 @@ pub(crate) async fn verify(
             .collect(),
         (Ok(chain), VerifyScope::Chain) => list_chain_objects(chain),
     };
-    let options = ObjectReadOptions {
+    let options = ReadOptions {
         hash_check,
         stop: target.stop_point(),
         threads: available_threads(),
@@ -202,7 +203,7 @@ fn follow_chain(
     chain: &SnapshotChain,
     findings: &[ObjectCheck],
     stop: StopPoint,
-) -> Option<Result<ReachedState, RebuildError>> {
+) -> Option<Result<ReachedState, ProofError>> {
     let proof = |object: &SnapshotObject| {
         findings
             .iter()
@@ -212,12 +213,12 @@ fn follow_chain(
             .ok()
     };
     let facts: &DatabaseStatus = match proof(&chain.base)? {
-        ObjectContents::Full { facts, .. } => facts,
-        ObjectContents::Delta(_) => return None,
+        ObjectProof::Full { facts, .. } => facts,
+        ObjectProof::Delta(_) => return None,
     };
     let span = |object: &SnapshotObject| match proof(object)? {
-        ObjectContents::Delta(span) => Some(span.clone()),
-        ObjectContents::Full { .. } => None,
+        ObjectProof::Delta(span) => Some(span.clone()),
+        ObjectProof::Full { .. } => None,
     };
     let spans: Option<Vec<DeltaSpan>> =
         chain.deltas.iter().map(|link| span(&link.object)).collect();
@@ -276,9 +277,9 @@ fn build_damage_failure(
     catalogue: &Catalogue,
     request: &ChainRequest,
     findings: &[ObjectCheck],
-    verified: Option<&Result<ReachedState, RebuildError>>,
+    verified: Option<&Result<ReachedState, ProofError>>,
 ) -> CommandFailure {
-    let faults: Vec<(&SnapshotObject, &RebuildError)> = findings
+    let faults: Vec<(&SnapshotObject, &ProofError)> = findings
         .iter()
         .filter_map(|finding| Some((&finding.object, finding.contents.as_ref().err()?)))
         .collect();
@@ -300,7 +301,7 @@ fn build_damage_failure(
 fn suggest_alternative(
     catalogue: &Catalogue,
     request: &ChainRequest,
-    faults: &[(&SnapshotObject, &RebuildError)],
+    faults: &[(&SnapshotObject, &ProofError)],
 ) -> String {
     let mut request = request.clone();
     request
@@ -362,19 +363,15 @@ fn build_object_reports(
 }
 
 impl ContentsReport {
-    fn from_contents(proof: &ObjectContents) -> Self {
+    fn from_contents(proof: &ObjectProof) -> Self {
         match proof {
-            ObjectContents::Full {
-                facts,
-                bytes,
-                is_hashed,
-            } => Self::Full {
+            ObjectProof::Full { facts, layout } => Self::Full {
                 revision: facts.revision.0,
                 compact_revision: facts.compact_revision().map(|revision| revision.0),
-                content_bytes: *bytes,
-                is_hashed: *is_hashed,
+                content_bytes: layout.database_bytes,
+                is_hashed: layout.is_hashed,
             },
-            ObjectContents::Delta(span) => Self::Delta {
+            ObjectProof::Delta(span) => Self::Delta {
                 first_revision: span.revisions().map(|(first, _)| first.0),
                 last_revision: span.revisions().map(|(_, last)| last.0),
                 events: span.events,

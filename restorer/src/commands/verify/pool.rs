@@ -5,35 +5,20 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use mainstay_archive::catalogue::SnapshotObject;
-use mainstay_archive::name::SnapshotKind;
-use mainstay_mvcc::DatabaseStatus;
+use mainstay_backup::prove::prove_object;
+use mainstay_backup::{ObjectProof, ObjectSource, ProofError, ReadOptions};
 use mainstay_verdict::Verdict;
 
 use crate::failure::Classify;
-use crate::object_check::{DeltaSpan, ObjectReadOptions, check_delta, check_full_with_facts};
-use crate::rebuild::{ObjectSource, RebuildError};
 
 /// Limit of objects read in parallel: each one holds download buffers and a decompressed chunk in memory.
 const MAX_WORKERS: usize = 4;
-
-/// Verified content of an object.
-#[derive(Debug)]
-pub(super) enum ObjectContents {
-    Full {
-        facts: Box<DatabaseStatus>,
-        /// Size of the database in bytes.
-        bytes: u64,
-        /// Whether the object has a hash; if so, it was compared.
-        is_hashed: bool,
-    },
-    Delta(DeltaSpan),
-}
 
 /// An object and the result of verifying it.
 #[derive(Debug)]
 pub(super) struct ObjectCheck {
     pub(super) object: SnapshotObject,
-    pub(super) contents: Result<ObjectContents, RebuildError>,
+    pub(super) contents: Result<ObjectProof, ProofError>,
 }
 
 /// Verifies all objects and returns the findings in the order given. Damage does not stop the others. An unavailable
@@ -41,16 +26,16 @@ pub(super) struct ObjectCheck {
 pub(super) fn check_all_objects(
     objects: &[SnapshotObject],
     sources: &dyn ObjectSource,
-    options: &ObjectReadOptions,
+    options: &ReadOptions,
 ) -> Vec<ObjectCheck> {
     let next = AtomicUsize::new(0);
     let is_unavailable = AtomicBool::new(false);
-    let found: Mutex<Vec<(usize, Result<ObjectContents, RebuildError>)>> = Mutex::new(Vec::new());
+    let found: Mutex<Vec<(usize, Result<ObjectProof, ProofError>)>> = Mutex::new(Vec::new());
     let work = || {
         while !is_unavailable.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(object) = objects.get(at) else { break };
-            let contents = check_object(object, sources, options);
+            let contents = prove_object(object, sources, options);
             if matches!(&contents, Err(error) if error.verdict() == Verdict::StoreUnavailable) {
                 // The other objects would fail as well, each after its own retries.
                 is_unavailable.store(true, Ordering::Relaxed);
@@ -78,29 +63,4 @@ pub(super) fn check_all_objects(
         Some(ObjectCheck { object, contents })
     };
     found.into_iter().filter_map(finding).collect()
-}
-
-fn check_object(
-    object: &SnapshotObject,
-    sources: &dyn ObjectSource,
-    options: &ObjectReadOptions,
-) -> Result<ObjectContents, RebuildError> {
-    match object.name.kind {
-        SnapshotKind::Full => {
-            let (full, facts) = check_full_with_facts(object, sources, options)?;
-            let facts = Box::new(facts);
-            Ok(ObjectContents::Full {
-                facts,
-                bytes: full.bytes,
-                is_hashed: full.is_hashed,
-            })
-        }
-        SnapshotKind::Delta => {
-            let stored = sources.open(object).map_err(|source| RebuildError::Open {
-                object: object.name.to_string(),
-                source,
-            })?;
-            check_delta(object, stored, options).map(ObjectContents::Delta)
-        }
-    }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use mainstay_etcd::RequestError;
 use mainstay_ids::{MemberId, RaftIndex};
 use tokio::time::{sleep, timeout};
 
 use crate::maintenance::{
-    CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, connect_with_timeout, read_linearizably,
+    CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, confirm_quorum, connect_with_timeout,
+    read_status,
 };
 
 /// Timeout for a member to catch up after its defragmentation.
@@ -36,8 +38,8 @@ pub(super) async fn move_leader(
     call_with_timeout("move leadership", MOVE_TIMEOUT, client.move_leader(to.0)).await?;
     let follows = async {
         loop {
-            let status = call_with_timeout("status", REQUEST_TIMEOUT, client.status()).await?;
-            if status.leader() != 0 && status.leader() != leader.0 {
+            let status = read_status(&mut client).await?;
+            if status.leader.is_some_and(|now| now != leader) {
                 return Ok(());
             }
             sleep(POLL_INTERVAL).await;
@@ -45,9 +47,11 @@ pub(super) async fn move_leader(
     };
     match timeout(MOVE_TIMEOUT, follows).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(CallError::Timeout {
+        Err(_) => Err(CallError::Request {
             call: "move leadership",
-            limit: MOVE_TIMEOUT,
+            source: RequestError::Timeout {
+                limit: MOVE_TIMEOUT,
+            },
         }),
     }
 }
@@ -85,6 +89,6 @@ async fn is_healthy(
     if status.leader() == 0 || status.raft_applied_index() < target {
         return Ok(false);
     }
-    read_linearizably(&client).await?;
+    confirm_quorum(&client).await?;
     Ok(true)
 }

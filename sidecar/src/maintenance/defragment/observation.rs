@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use etcd_client::Member;
 use futures::future::join_all;
+use mainstay_etcd::ListedMember;
 use mainstay_ids::{MemberId, RaftIndex};
 use mainstay_telemetry::ErrorChain;
 
 use crate::maintenance::{
-    CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, connect_with_timeout, read_linearizably,
+    CallError, Connect, REQUEST_TIMEOUT, call_with_timeout, confirm_quorum, connect_with_timeout,
+    read_members,
 };
 
 /// The alarm that defragmentation helps against.
@@ -93,25 +94,20 @@ impl fmt::Display for VoterProblem {
 /// The members cannot be listed. A member that does not answer is not an error; it is observed as unhealthy.
 pub async fn observe_cluster(connect: &dyn Connect) -> Result<ObservedCluster, CallError> {
     let mut own = connect_with_timeout(connect.connect_own()).await?;
-    let list = call_with_timeout("list members", REQUEST_TIMEOUT, own.member_list()).await?;
-    let members = join_all(
-        list.members()
-            .iter()
-            .map(|entry| observe_member(connect, entry)),
-    )
-    .await;
+    let list = read_members(&mut own).await?;
+    let members = join_all(list.iter().map(|entry| observe_member(connect, entry))).await;
     Ok(ObservedCluster { members })
 }
 
-async fn observe_member(connect: &dyn Connect, entry: &Member) -> ObservedMember {
-    let role = if entry.is_learner() {
+async fn observe_member(connect: &dyn Connect, entry: &ListedMember) -> ObservedMember {
+    let role = if entry.is_learner {
         MemberRole::Learner
     } else {
-        MemberRole::Voter(read_voter_status(connect, entry.client_urls()).await)
+        MemberRole::Voter(read_voter_status(connect, &entry.client_urls).await)
     };
     ObservedMember {
-        id: MemberId(entry.id()),
-        name: entry.name().to_owned(),
+        id: entry.id,
+        name: entry.name.clone(),
         role,
     }
 }
@@ -150,7 +146,7 @@ async fn read_status_at(
         return Ok(Err(VoterProblem::ReportsError { text: text.clone() }));
     }
     // A member that is being defragmented still answers status requests, but no reads.
-    read_linearizably(&client).await?;
+    confirm_quorum(&client).await?;
     Ok(Ok(VoterStatus {
         url: url.to_owned(),
         leader: MemberId(status.leader()),

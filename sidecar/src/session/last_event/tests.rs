@@ -3,7 +3,7 @@ use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::compression::Compression;
 use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
 use mainstay_ids::{LeaseId, Revision};
-use mainstay_store::{Environment, StorageProvider, StoreConfig};
+use mainstay_store::{Environment, StorageProvider, StoreConfig, StoreError};
 
 use super::*;
 
@@ -82,7 +82,7 @@ async fn delta_that_cannot_be_downloaded_is_not_damaged() {
     let store = SnapStore::open(&config, &Environment::from_iter(home)).unwrap();
     let object = sample_delta().0;
     let error = read_last_event(&store, &object).await.unwrap_err();
-    let LastEventError::Store { source, .. } = error else {
+    let LastEventError::Unread(ReadObjectError::Open { source, .. }) = error else {
         panic!("{error:?}")
     };
     // A download that breaks off is not damage either.

@@ -4,17 +4,17 @@ use mainstay_archive::chain::SnapshotChain;
 use mainstay_ids::Revision;
 use mainstay_mvcc::DatabaseStatus;
 
-use super::DeltaSpan;
-use crate::rebuild::{RebuildError, StopPoint};
+use super::{DeltaSpan, ProofError, StopPoint};
 
 /// The state that a chain reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReachedState {
-    pub(crate) revision: Revision,
+pub struct ReachedState {
+    /// Revision that a restore reaches.
+    pub revision: Revision,
     /// Revision of the database in the full snapshot, which may be newer than its name.
-    pub(crate) base_revision: Revision,
+    pub base_revision: Revision,
     /// Oldest readable revision; `None` if the database was never compacted.
-    pub(crate) compact_revision: Option<Revision>,
+    pub compact_revision: Option<Revision>,
 }
 
 /// Follows the revisions from the base through the deltas, whose spans are given in the order of the chain.
@@ -22,12 +22,12 @@ pub(crate) struct ReachedState {
 /// # Errors
 /// The errors of a rebuild: a gap, a chain that ends before the target or before its names promise, a base compacted
 /// beyond the target.
-pub(crate) fn check_chain(
+pub fn check_chain(
     chain: &SnapshotChain,
     facts: &DatabaseStatus,
     spans: &[DeltaSpan],
     stop: StopPoint,
-) -> Result<ReachedState, RebuildError> {
+) -> Result<ReachedState, ProofError> {
     let holds = facts.revision;
     let base = chain.base.name.to_string();
     let mut walk = RevisionWalk {
@@ -57,7 +57,7 @@ pub(crate) fn check_chain(
     // The base is newer than the target: a restore removes its newer rows, if compaction left the older ones.
     if let Some(wanted) = target.filter(|wanted| *wanted < holds) {
         if let Some(compact) = compact_revision.filter(|compact| wanted < *compact) {
-            return Err(RebuildError::Compacted {
+            return Err(ProofError::Compacted {
                 object: base,
                 holds,
                 compact,
@@ -83,7 +83,7 @@ pub(crate) fn check_chain(
     };
     if reached.revision < promised {
         let reached = reached.revision;
-        return Err(RebuildError::ChainTooShort {
+        return Err(ProofError::ChainTooShort {
             reached,
             target: promised,
         });
@@ -96,8 +96,8 @@ fn gap_error(
     resumes: Revision,
     after: String,
     before: String,
-) -> RebuildError {
-    RebuildError::Gap {
+) -> ProofError {
+    ProofError::Gap {
         from: newest_restorable.next(),
         to: resumes.previous(),
         after,
@@ -125,7 +125,7 @@ impl RevisionWalk<'_> {
             .unwrap_or_default()
     }
 
-    fn apply_delta(&mut self, ordinal: usize, spans: &[DeltaSpan]) -> Result<(), RebuildError> {
+    fn apply_delta(&mut self, ordinal: usize, spans: &[DeltaSpan]) -> Result<(), ProofError> {
         let (Some(span), Some(link)) = (spans.get(ordinal), self.chain.deltas.get(ordinal)) else {
             return Ok(());
         };
@@ -135,7 +135,7 @@ impl RevisionWalk<'_> {
             // A transaction might be split between two objects, and half of it be skipped as a duplicate.
             if first < start && complete.is_some_and(|complete| first <= complete) {
                 let object = self.object_name(ordinal);
-                return Err(RebuildError::RevisionBeforeName {
+                return Err(ProofError::RevisionBeforeName {
                     object,
                     found: first,
                     start,
@@ -163,7 +163,7 @@ impl RevisionWalk<'_> {
         new: Revision,
         last: Revision,
         ordinal: usize,
-    ) -> Result<Revision, RebuildError> {
+    ) -> Result<Revision, ProofError> {
         let after_target = match self.stop {
             StopPoint::End => None,
             StopPoint::Revision(wanted) => (last > wanted).then(|| new.max(wanted.next())),
@@ -175,7 +175,7 @@ impl RevisionWalk<'_> {
         };
         let end = after_target.map_or(last, Revision::previous);
         if let Some(revision) = span.first_untimed.filter(|at| (new..=end).contains(at)) {
-            return Err(RebuildError::MissingTime {
+            return Err(ProofError::MissingTime {
                 object: self.object_name(ordinal),
                 revision,
             });
@@ -184,12 +184,7 @@ impl RevisionWalk<'_> {
         Ok(end)
     }
 
-    fn advance(
-        &mut self,
-        new: Revision,
-        end: Revision,
-        ordinal: usize,
-    ) -> Result<(), RebuildError> {
+    fn advance(&mut self, new: Revision, end: Revision, ordinal: usize) -> Result<(), ProofError> {
         match self.position {
             None => self.first = Some((new, self.object_name(ordinal))),
             Some((position, _)) if new == position.next() => {}

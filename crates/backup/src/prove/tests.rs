@@ -1,10 +1,11 @@
 use std::fs;
-use std::io::Cursor;
+use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
+use mainstay_archive::full::FullWriter;
 use mainstay_ids::LeaseId;
 
 use super::*;
@@ -20,8 +21,8 @@ fn object_named(name: &str) -> SnapshotObject {
     objects.next().unwrap()
 }
 
-fn verify_bytes(name: &str, bytes: Vec<u8>) -> Result<(), ObjectDamage> {
-    verify_stored(&object_named(name), Cursor::new(bytes))
+fn verify_bytes(name: &str, bytes: Vec<u8>) -> Result<(), ProofError> {
+    prove_intact(&object_named(name), Box::new(Cursor::new(bytes)))
 }
 
 /// An uncompressed delta with one event of each revision.
@@ -46,12 +47,12 @@ fn encode_delta(revisions: &[i64]) -> Vec<u8> {
 
 /// Arbitrary content of a valid length with a valid hash.
 fn encode_full(sectors: usize) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..sectors * 512)
+    let database: Vec<u8> = (0..sectors * 512)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect();
-    let hash = Sha256::digest(&bytes);
-    bytes.extend_from_slice(hash.as_slice());
-    bytes
+    let mut writer = FullWriter::new(Vec::new());
+    writer.write_all(&database).unwrap();
+    writer.finish().unwrap()
 }
 
 fn collect_files(below: &Path, found: &mut Vec<PathBuf>) {
@@ -67,7 +68,7 @@ fn collect_files(below: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn every_object_of_etcd_backup_restore_is_valid() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let mut found = Vec::new();
     collect_files(&fixtures, &mut found);
     found.retain(|path| path.parent().is_some_and(|folder| folder.ends_with("v2")));
@@ -89,7 +90,7 @@ fn full_snapshot_of_any_size_is_verified_by_its_hash() {
     altered[70_000] ^= 1;
     let outcome = verify_bytes("Full-0-9-5", altered);
     assert!(
-        matches!(outcome, Err(ObjectDamage::Hash { bytes: 307_200 })),
+        matches!(outcome, Err(ProofError::BaseHash { .. })),
         "{outcome:?}"
     );
 }
@@ -100,7 +101,10 @@ fn full_snapshot_that_is_truncated_or_lacks_its_hash_is_damaged() {
     for length in [0, 32, 2048, 2079] {
         let outcome = verify_bytes("Full-0-9-5", complete[..length].to_vec());
         assert!(
-            matches!(outcome, Err(ObjectDamage::Length { .. })),
+            matches!(
+                outcome,
+                Err(ProofError::BaseLength { .. } | ProofError::BaseUnhashed { .. })
+            ),
             "{length}: {outcome:?}"
         );
     }
@@ -108,7 +112,7 @@ fn full_snapshot_that_is_truncated_or_lacks_its_hash_is_damaged() {
     assert!(
         matches!(
             outcome,
-            Err(ObjectDamage::Read { .. } | ObjectDamage::Compression(_))
+            Err(ProofError::ReadBase { .. } | ProofError::Compression { .. })
         ),
         "{outcome:?}"
     );
@@ -121,13 +125,13 @@ fn delta_must_contain_every_revision_in_its_name() {
     let outcome = verify_bytes("Incr-5-8-5", encode_delta(&[5, 6, 8]));
     let gap = (Revision(6), Revision(8));
     assert!(
-        matches!(outcome, Err(ObjectDamage::Gap { previous, found }) if (previous, found) == gap),
+        matches!(outcome, Err(ProofError::GapInside { previous, found, .. }) if (previous, found) == gap),
         "{outcome:?}"
     );
     for short in [&[6, 7, 8][..], &[5, 6, 7], &[]] {
         let outcome = verify_bytes("Incr-5-8-5", encode_delta(short));
         assert!(
-            matches!(outcome, Err(ObjectDamage::Range { .. })),
+            matches!(outcome, Err(ProofError::NameNotCovered { .. })),
             "{short:?}: {outcome:?}"
         );
     }
@@ -140,12 +144,12 @@ fn altered_delta_is_damaged() {
     bytes[last] ^= 1;
     let outcome = verify_bytes("Incr-5-7-5", bytes);
     assert!(
-        matches!(outcome, Err(ObjectDamage::Delta(_))),
+        matches!(outcome, Err(ProofError::Delta { .. })),
         "{outcome:?}"
     );
     let outcome = verify_bytes("Incr-5-7-5.lz9", encode_delta(&[5, 6, 7]));
     assert!(
-        matches!(outcome, Err(ObjectDamage::Compression(_))),
+        matches!(outcome, Err(ProofError::Compression { .. })),
         "{outcome:?}"
     );
 }
@@ -175,9 +179,9 @@ fn interrupted_download_is_a_store_error_and_not_damage() {
         "Incr-5-8-5.zst",
         "Incr-5-8-5",
     ] {
-        let damage = verify_stored(&object_named(name), FailingStoreReader).unwrap_err();
-        assert!(is_store_error(&damage), "{name}: {damage:?}");
+        let damage = prove_intact(&object_named(name), Box::new(FailingStoreReader)).unwrap_err();
+        assert!(damage.is_store_failure(), "{name}: {damage:?}");
     }
     let cut = verify_bytes("Full-0-9-5.gz", vec![0x1f, 0x8b]).unwrap_err();
-    assert!(!is_store_error(&cut), "{cut:?}");
+    assert!(!cut.is_store_failure(), "{cut:?}");
 }

@@ -45,7 +45,7 @@ fn assert_same_facts(bytes: &[u8], passes: usize) {
 }
 
 fn read_fixture_bases() -> Vec<(String, Vec<u8>)> {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let mut found = Vec::new();
     for fixture in std::fs::read_dir(fixtures).unwrap() {
         let folder = fixture.unwrap().path().join("bucket/etcd-main/v2");

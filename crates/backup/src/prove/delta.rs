@@ -6,53 +6,54 @@ use std::num::NonZeroUsize;
 use mainstay_archive::catalogue::SnapshotObject;
 use mainstay_archive::compression::open_decoder;
 use mainstay_archive::delta::{DeltaError, DeltaReader, Event, parse_time};
+use mainstay_archive::name::SnapshotName;
 use mainstay_ids::Revision;
 
-use super::ObjectReadOptions;
-use crate::rebuild::{RebuildError, StopPoint};
+use super::{ProofError, ReadOptions, StopPoint};
 
 /// Limit of recorded runs of revisions; revisions of etcd are dense, so an intact delta is one run.
 const MAX_RUNS: usize = 64;
 
 /// Verified content of a delta.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DeltaSpan {
+pub struct DeltaSpan {
     /// First and last revision of each run without a gap, ascending. Runs after the 64th are left out: a restore cannot
     /// get past the gaps before them.
-    pub(crate) runs: Vec<(Revision, Revision)>,
-    pub(crate) events: u64,
+    pub runs: Vec<(Revision, Revision)>,
+    /// Number of events.
+    pub events: u64,
     /// Decompressed size.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Time of the first event, as stored.
-    pub(crate) first_time: String,
+    pub first_time: String,
     /// Time of the last event, as stored.
-    pub(crate) last_time: String,
+    pub last_time: String,
     /// First revision recorded later than the requested time.
-    pub(crate) first_later: Option<Revision>,
+    pub first_later: Option<Revision>,
     /// First revision without a valid time, if a time was requested.
-    pub(crate) first_untimed: Option<Revision>,
+    pub first_untimed: Option<Revision>,
 }
 
 /// Reads a delta and compares its hash.
 ///
 /// # Errors
 /// The error of a rebuild that uses this delta, with the object and the offset of the damage.
-pub(crate) fn check_delta(
+pub fn prove_delta(
     object: &SnapshotObject,
     stored: Box<dyn Read + Send>,
-    options: &ObjectReadOptions,
-) -> Result<DeltaSpan, RebuildError> {
+    options: &ReadOptions,
+) -> Result<DeltaSpan, ProofError> {
     let name = || object.name.to_string();
     let stream =
         open_decoder(&object.name.compression, stored, NonZeroUsize::MIN).map_err(|source| {
-            RebuildError::Compression {
+            ProofError::Compression {
                 object: name(),
                 source,
             }
         })?;
     let mut counted = DeltaByteCounter { stream, bytes: 0 };
     let mut span = DeltaSpan::default();
-    let failed = |source: DeltaError| RebuildError::Delta {
+    let failed = |source: DeltaError| ProofError::Delta {
         object: name(),
         source,
     };
@@ -68,8 +69,36 @@ pub(crate) fn check_delta(
 
 impl DeltaSpan {
     /// Returns the first and last revision; `None` without events.
-    pub(crate) fn revisions(&self) -> Option<(Revision, Revision)> {
+    pub fn revisions(&self) -> Option<(Revision, Revision)> {
         Some((self.runs.first()?.0, self.runs.last()?.1))
+    }
+
+    /// Checks that every revision in the name of the delta is there. It may hold more: every reader skips overlapping
+    /// events.
+    ///
+    /// # Errors
+    /// A revision is missing inside the delta, or at one of its ends.
+    pub fn check_name(&self, name: &SnapshotName) -> Result<(), ProofError> {
+        let object = name.to_string();
+        if let [(_, previous), (found, _), ..] = self.runs.as_slice() {
+            let (previous, found) = (*previous, *found);
+            return Err(ProofError::GapInside {
+                object,
+                previous,
+                found,
+            });
+        }
+        match self.revisions() {
+            Some((first, last)) if first <= name.start && last >= name.last => Ok(()),
+            revisions => {
+                let (first, last) = revisions.unwrap_or_default();
+                Err(ProofError::NameNotCovered {
+                    object,
+                    first,
+                    last,
+                })
+            }
+        }
     }
 
     fn add_event(&mut self, event: &Event<'_>, stop: StopPoint) {
