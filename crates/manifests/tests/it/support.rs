@@ -28,15 +28,15 @@ pub(crate) fn settings() -> OperatorSettings {
     })
 }
 
-/// A resource of `crds/samples` as an API server stores it.
+/// A resource of `crds/tests/resources` as an API server stores it.
 pub(crate) fn load_sample(name: &str) -> Etcd {
-    let text = fs::read_to_string(crate_path("../../crds/samples").join(name)).unwrap();
+    let text = fs::read_to_string(crate_path("../../crds/tests/resources").join(name)).unwrap();
     with_stored_metadata(serde_norway::from_str(&text).unwrap())
 }
 
 /// File names of all Etcds among the samples.
 pub(crate) fn list_samples() -> Vec<String> {
-    let files = fs::read_dir(crate_path("../../crds/samples")).unwrap();
+    let files = fs::read_dir(crate_path("../../crds/tests/resources")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("etcd")).collect();
     names.sort();
@@ -247,7 +247,7 @@ pub(crate) fn render_jobs(etcd: &Etcd, shape: &RenderInput) -> Vec<Job> {
 /// The Job of a copy from one store to another.
 pub(crate) fn render_copy(source: StoreSpec, target: StoreSpec) -> Job {
     let text = fs::read_to_string(crate_path(
-        "../../crds/samples/copy-backups-everything.yaml",
+        "../../crds/tests/resources/copy-backups-everything.yaml",
     ));
     let mut task: EtcdCopyBackupsTask = serde_norway::from_str(&text.unwrap()).unwrap();
     task.metadata
