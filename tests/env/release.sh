@@ -60,13 +60,13 @@ release() {
   "$ENV_DIR/tools.sh" release
   export PATH="$PATH:$CACHE/cargo/bin"
 
-  say "building ${PROGRAMS[*]} $version of $COMMIT: about 15 min"
+  say "building ${PROGRAMS[*]} $version of $COMMIT: more than 10 min on two idle cores"
   build
   SCRATCH=$(mktemp -d) # not local: the trap runs outside of this function
   trap 'rm -rf "$SCRATCH"' EXIT
   sboms "$SCRATCH"
   # Without a release profile: it runs once.
-  cargo build --locked --quiet --package mainstay-tests --bin release
+  cargo build --locked --quiet --workspace --bin release
   "$TARGET/debug/release" --programs "$TARGET/dist" --sboms "$SCRATCH" --version "$version" --commit "$COMMIT" \
     --toolchain "$(rustc -vV)" --output "$TARGET/release-artifacts/$version"
 }
