@@ -161,6 +161,13 @@ demo-local: ## three etcd servers, sidecars, a lost quorum, a restore; without K
 	@$(ENV) MAINSTAY_SIDECAR="$${CARGO_TARGET_DIR:-target}/debug/mainstay-sidecar" \
 	  "$${CARGO_TARGET_DIR:-target}/debug/demo-local"
 
+.PHONY: release test-release
+release: ## build the programs, images and chart of this commit reproducibly into target/release-artifacts
+	@tests/env/release.sh
+
+test-release: ## build the release twice in different directories and compare (long)
+	@tests/env/release.sh reproduce
+
 .PHONY: manual
 manual: ## regenerate the manual pages in docs/reference/man
 	MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/man_pages?_(is|are)_up_to_date/)'

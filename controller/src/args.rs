@@ -41,7 +41,7 @@ pub struct OperatorArgs {
         long,
         env = "MAINSTAY_ETCD_IMAGE",
         value_name = "IMAGE",
-        default_value = "etcd:v3.5.27"
+        default_value = "gcr.io/etcd-development/etcd:v3.5.27"
     )]
     pub(crate) etcd_image: String,
 
@@ -58,6 +58,17 @@ pub struct OperatorArgs {
     /// Default: the policy of Kubernetes (Always for the tag `latest`, else IfNotPresent).
     #[arg(long, env = "MAINSTAY_IMAGE_PULL_POLICY", value_name = "POLICY")]
     pub(crate) image_pull_policy: Option<ImagePullPolicy>,
+
+    /// Names of Secrets with which nodes pull these images, separated by commas
+    ///
+    /// A Secret of each name must exist in the namespace of every Etcd that needs it.
+    #[arg(
+        long,
+        env = "MAINSTAY_IMAGE_PULL_SECRETS",
+        value_name = "NAMES",
+        value_delimiter = ','
+    )]
+    pub(crate) image_pull_secrets: Vec<String>,
 
     /// Reconcile only the Etcds in this namespace
     ///
@@ -238,6 +249,7 @@ impl OperatorArgs {
                 ImagePullPolicy::IfNotPresent => PullPolicy::IfNotPresent,
                 ImagePullPolicy::Never => PullPolicy::Never,
             }),
+            image_pull_secrets: self.image_pull_secrets.clone(),
             automount_service_account_token: !config
                 .controllers
                 .etcd
@@ -397,6 +409,19 @@ mod tests {
             ]
         );
         assert_eq!(args.legacy.metrics_port, 9091);
+    }
+
+    #[test]
+    fn image_pull_secrets_are_separated_by_commas() {
+        let settings = |flags: &[&str]| {
+            let (args, _) = parse_flags(flags);
+            args.to_settings(&OperatorConfiguration::default())
+        };
+        assert_eq!(
+            settings(&["--image-pull-secrets=ours,theirs"]).image_pull_secrets,
+            ["ours", "theirs"]
+        );
+        assert_eq!(settings(&[]).image_pull_secrets, [""; 0]);
     }
 
     #[test]

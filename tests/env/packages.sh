@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Debian packages the machine lacks: packages.sh demo | test. Installs only what is missing, refreshes the package lists
-# only when an installation fails without that.
+# Debian packages the machine lacks: packages.sh demo | test | strain | release. Installs only what is missing, refreshes
+# the package lists only when an installation fails without that.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 missing=()
@@ -22,10 +22,11 @@ need() {
 need "etcd's gRPC messages" protobuf-compiler libprotobuf-dev
 need "the C parts of crates" gcc libc6-dev make
 need "the package registries" ca-certificates
-need "a Kubernetes node" conntrack iproute2 iptables libseccomp2
-need "the S3 server" python3-venv
+need "Helm and the S3 server" python3-venv
+[ "${1:-test}" = release ] || need "a Kubernetes node" conntrack iproute2 iptables libseccomp2
 case ${1:-test} in
-  test) need "libFuzzer" g++ ;;
+  test) need "libFuzzer, debug symbols of a release" g++ binutils ;;
+  release) need "separate debug symbols" binutils ;;
   strain) need "a busy processor" stress-ng ;;
 esac
 [ ${#missing[@]} -gt 0 ] || exit 0

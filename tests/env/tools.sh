@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Cargo subcommands: the test runner unless the machine has one, and the fuzzer.
+# Cargo subcommands: tools.sh [test]: the test runner unless the machine has one, and the fuzzer; tools.sh release: SBOMs.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Built where the tools go, not in the checkout's target directory: other flags, other lock file.
@@ -17,6 +17,10 @@ install_tool() {
 
 lock_cache
 cd "$REPO" # the toolchain is pinned here
+if [ "${1:-test}" = release ]; then
+  install_tool 90 "writes the SBOMs" cargo-cyclonedx "$CARGO_CYCLONEDX_VERSION"
+  exit 0
+fi
 # Without the part that updates itself, which is most of its dependencies.
 cargo nextest --version >/dev/null 2>&1 ||
   install_tool 150 "runs the tests" cargo-nextest "$CARGO_NEXTEST_VERSION" --no-default-features --features default-no-update

@@ -4,3 +4,4 @@ pub mod bench;
 pub mod cluster;
 pub mod demo;
 pub mod local_cluster;
+pub mod release;

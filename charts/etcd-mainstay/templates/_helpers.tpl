@@ -19,9 +19,11 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* repository:tag. The default tag is the chart's appVersion. */}}
+{{/* registry/repository:tag@digest. A tag replaces the digest, which belongs to the version of the chart. */}}
 {{- define "etcd-mainstay.image" -}}
+{{- with .root.Values.registry }}{{ . }}/{{ end -}}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- if and .image.digest (not .image.tag) }}@{{ .image.digest }}{{ end -}}
 {{- end -}}
 
 {{- define "etcd-mainstay.port" -}}

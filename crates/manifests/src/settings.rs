@@ -1,5 +1,7 @@
 //! Settings of the installation, the same for every Etcd.
 
+use k8s_openapi::api::core::v1::LocalObjectReference;
+
 /// Settings of the installation, the same for every Etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorSettings {
@@ -7,6 +9,8 @@ pub struct OperatorSettings {
     pub images: DefaultImages,
     /// Pull policy of all images. `None`: the default of Kubernetes.
     pub image_pull_policy: Option<PullPolicy>,
+    /// Names of the Secrets with which nodes pull the images. Kubernetes ignores those that a namespace does not have.
+    pub image_pull_secrets: Vec<String>,
     /// Whether the `ServiceAccount` mounts its token into pods automatically.
     pub automount_service_account_token: bool,
     /// Node directory that contains the stores of the provider `Local`, unless their secret names one.
@@ -50,11 +54,21 @@ impl PullPolicy {
 pub const LOCAL_STORE_ROOT: &str = "/etc/gardener/local-backupbuckets";
 
 impl OperatorSettings {
+    /// The field `imagePullSecrets` of a pod.
+    pub(crate) fn pull_secrets(&self) -> Option<Vec<LocalObjectReference>> {
+        let names = self.image_pull_secrets.iter();
+        let secrets: Vec<_> = names
+            .map(|name| LocalObjectReference { name: name.clone() })
+            .collect();
+        (!secrets.is_empty()).then_some(secrets)
+    }
+
     /// These images, and defaults for everything else.
     pub fn with_images(images: DefaultImages) -> Self {
         Self {
             images,
             image_pull_policy: None,
+            image_pull_secrets: Vec::new(),
             automount_service_account_token: true,
             local_store_root: LOCAL_STORE_ROOT.to_owned(),
         }

@@ -1,4 +1,4 @@
-//! Every file of `crds/samples` is admitted, read, and written back unchanged.
+//! Every file of `crds/tests/resources` is admitted, read, and written back unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,13 @@ use crate::api_emulator::EmulatedApiServer;
 
 pub(crate) fn load_sample(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("samples")
+        .join("tests/resources")
         .join(name);
     serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
 pub(crate) fn load_samples() -> Vec<(String, Value)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/resources");
     let names = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name());

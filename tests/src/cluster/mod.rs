@@ -36,7 +36,7 @@ mod node;
 pub mod node_services;
 mod process_record;
 mod programs;
-mod run;
+pub(crate) mod run;
 pub mod timeline;
 mod tls_identity;
 mod up;

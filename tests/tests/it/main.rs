@@ -20,6 +20,7 @@ mod crashes;
 mod fixtures;
 mod point_in_time;
 mod random_histories;
+mod release;
 mod restored_members;
 mod servers;
 mod sidecar;

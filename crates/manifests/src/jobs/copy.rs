@@ -76,6 +76,7 @@ pub fn render_copy_job(
         pull_policy: settings
             .image_pull_policy
             .map(|policy| policy.name().to_owned()),
+        pull_secrets: settings.pull_secrets(),
         args: build_args(task),
         stores: vec![target, source],
         volumes: Vec::new(),

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, PodSpec, PodTemplateSpec, ResourceRequirements, Volume,
-    VolumeMount,
+    Container, EmptyDirVolumeSource, LocalObjectReference, PodSpec, PodTemplateSpec,
+    ResourceRequirements, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -65,6 +65,7 @@ struct JobBuilder<'a> {
     container_name: &'static str,
     image: &'a str,
     pull_policy: Option<String>,
+    pull_secrets: Option<Vec<LocalObjectReference>>,
     args: Vec<String>,
     stores: Vec<StoreAccess>,
     volumes: Vec<Volume>,
@@ -89,6 +90,7 @@ impl<'a> JobBuilder<'a> {
             container_name: "",
             image: &draft.settings.images.restorer,
             pull_policy: draft.pull_policy(),
+            pull_secrets: draft.settings.pull_secrets(),
             args: Vec::new(),
             stores: draft.store.iter().cloned().collect(),
             volumes: Vec::new(),
@@ -205,6 +207,7 @@ impl<'a> JobBuilder<'a> {
             // A Job without a ServiceAccount never calls the API server.
             automount_service_account_token: self.service_account.is_none().then_some(false),
             service_account_name: self.service_account,
+            image_pull_secrets: self.pull_secrets,
             active_deadline_seconds: deadline,
             termination_grace_period_seconds: Some(GRACE_SECONDS),
             ..PodSpec::default()

@@ -92,6 +92,7 @@ fn render_pod_spec(draft: &RenderContext<'_>) -> Result<PodSpec, RenderError> {
             hostnames: Some(vec![draft.names.local_host()]),
         }]),
         security_context: Some(security::pod_context(draft.runs_as_root())),
+        image_pull_secrets: draft.settings.pull_secrets(),
         service_account_name: has_account.then(|| draft.names.service_account()),
         affinity: scheduling.and_then(|scheduling| scheduling.affinity.clone()),
         topology_spread_constraints: scheduling

@@ -167,6 +167,8 @@ fn invalid_values_are_refused() {
         r#"replicas="two""#,
         r#"image={"repository": ""}"#,
         r#"image={"repository": "a", "imagePullPolicy": "Sometimes"}"#,
+        r#"image={"repository": "a", "digest": "latest"}"#,
+        r#"registry="registry.example/""#,
         "replica=3",
         r#"serviceAccount={"name": ""}"#,
         r#"watchNamespace="Not A Name""#,
@@ -211,6 +213,70 @@ fn values_of_the_etcd_druid_chart_are_accepted() {
     assert_eq!(config["clientConnection"]["qps"], 100);
     // A single replica gets no PodDisruptionBudget, which would only block node drains.
     assert!(filter_kind(&objects, "PodDisruptionBudget").is_empty());
+}
+
+/// The images of the controller, the sidecar and the restorer, and that of etcd.
+fn rendered_images(values: &[&str]) -> [String; 4] {
+    let objects = render_chart(&helm_binaries()[0], values).unwrap();
+    let container = controller_container(&objects);
+    let image = |name: &str| find_variable(container, name).unwrap();
+    [
+        container["image"].as_str().unwrap().to_owned(),
+        image("MAINSTAY_SIDECAR_IMAGE"),
+        image("MAINSTAY_RESTORER_IMAGE"),
+        image("MAINSTAY_ETCD_IMAGE"),
+    ]
+}
+
+fn find_variable(container: &Value, name: &str) -> Option<String> {
+    let mut variables = container["env"].as_array().unwrap().iter();
+    let found = variables.find(|variable| variable["name"] == name)?;
+    Some(found["value"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn registry_applies_to_own_images_and_not_to_etcd() {
+    let version = concat!("v", env!("CARGO_PKG_VERSION"));
+    let [controller, sidecar, restorer, etcd] =
+        rendered_images(&[r#"registry="registry.example/team""#]);
+    for (image, name) in [
+        (controller, "controller"),
+        (sidecar, "sidecar"),
+        (restorer, "restorer"),
+    ] {
+        assert_eq!(
+            image,
+            format!("registry.example/team/mainstay-{name}:{version}")
+        );
+    }
+    assert_eq!(etcd, "gcr.io/etcd-development/etcd:v3.5.27");
+}
+
+#[test]
+fn tag_replaces_the_digest_of_a_release() {
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let images = format!(r#"images={{"sidecar": {{"digest": "{digest}"}}}}"#);
+    let version = concat!("v", env!("CARGO_PKG_VERSION"));
+    let [_, pinned, ..] = rendered_images(&[&images]);
+    assert_eq!(pinned, format!("mainstay-sidecar:{version}@{digest}"));
+    let images = format!(r#"images={{"sidecar": {{"digest": "{digest}", "tag": "mine"}}}}"#);
+    let [_, tagged, ..] = rendered_images(&[&images]);
+    assert_eq!(tagged, "mainstay-sidecar:mine");
+}
+
+#[test]
+fn image_pull_secrets_reach_the_controller_and_its_flag() {
+    for program in helm_binaries() {
+        let value = r#"imagePullSecrets=[{"name": "ours"}, {"name": "theirs"}]"#;
+        let objects = render_chart(&program, &[value]).unwrap();
+        let pod = &filter_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
+        assert_eq!(pod["imagePullSecrets"][1]["name"], "theirs");
+        let variable = find_variable(&pod["containers"][0], "MAINSTAY_IMAGE_PULL_SECRETS");
+        assert_eq!(variable.as_deref(), Some("ours,theirs"));
+    }
+    let objects = render_chart(&helm_binaries()[0], &[]).unwrap();
+    let container = controller_container(&objects);
+    assert!(find_variable(container, "MAINSTAY_IMAGE_PULL_SECRETS").is_none());
 }
 
 /// The container of the controller.

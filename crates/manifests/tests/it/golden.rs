@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use mainstay_manifests::{ManifestObject, RenderInput, RuntimeComponents, render};
+use mainstay_manifests::{
+    ManifestObject, OperatorSettings, RenderInput, RuntimeComponents, render,
+};
 use serde::Serialize;
 
 use crate::support::{
@@ -104,4 +106,15 @@ fn jobs_match_their_golden_files() {
     );
     let ambient = render_copy(store_without_secret("gcp"), store_without_secret("aws"));
     assert_golden("job-copy-ambient", &to_yaml(&ambient));
+}
+
+#[test]
+fn members_with_image_pull_secrets_match_the_golden_file() {
+    let etcd = plain_etcd();
+    let settings = OperatorSettings {
+        image_pull_secrets: vec!["registry-a".into(), "registry-b".into()],
+        ..settings()
+    };
+    let manifests = render(&etcd, &settings, &RenderInput::from_etcd(&etcd)).unwrap();
+    assert_golden("image-pull-secrets", &to_yaml(pod_spec(&manifests)));
 }

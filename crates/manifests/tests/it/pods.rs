@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use mainstay_manifests::{PeerTlsPhase, RenderInput, render};
+use mainstay_manifests::{OperatorSettings, PeerTlsPhase, RenderInput, render};
 
 use crate::support::{
     all_containers, container_args, etcd_variants, find_container, job_template, plain_etcd,
-    pod_spec, render_all_copies, render_etcd, render_jobs, settings, store_spec, tls_config,
+    pod_spec, pod_template, render_all_copies, render_copy_with, render_etcd, render_jobs,
+    render_jobs_with, settings, store_spec, tls_config,
 };
 
 /// All rendered pods, each with the volumes that a claim template provides.
@@ -300,4 +301,30 @@ fn pod_role_is_limited_to_objects_of_its_etcd() {
                 .any(|verb| verb == "*" || verb == "list" || verb == "create")
         );
     }
+}
+
+#[test]
+fn image_pull_secrets_reach_every_pod() {
+    let settings = OperatorSettings {
+        image_pull_secrets: vec!["registry".into()],
+        ..settings()
+    };
+    let mut etcd = plain_etcd();
+    etcd.spec.backup.store = Some(store_spec("aws"));
+    let shape = RenderInput::from_etcd(&etcd);
+    let mut jobs = render_jobs_with(&settings, &etcd, &shape);
+    jobs.push(render_copy_with(
+        &settings,
+        store_spec("gcp"),
+        store_spec("aws"),
+    ));
+    let manifests = render(&etcd, &settings, &shape).unwrap();
+    let members = pod_template(&manifests);
+    for template in jobs.iter().map(job_template).chain([members]) {
+        let secrets = template.spec.as_ref().unwrap().image_pull_secrets.as_ref();
+        assert_eq!(secrets.unwrap()[0].name, "registry");
+    }
+    // Without the setting, pods stay as they are, so that an upgrade restarts no member.
+    let plain = render_etcd(&etcd);
+    assert_eq!(pod_spec(&plain).image_pull_secrets, None);
 }

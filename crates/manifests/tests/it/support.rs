@@ -28,15 +28,15 @@ pub(crate) fn settings() -> OperatorSettings {
     })
 }
 
-/// A resource of `crds/samples` as an API server stores it.
+/// A resource of `crds/tests/resources` as an API server stores it.
 pub(crate) fn load_sample(name: &str) -> Etcd {
-    let text = fs::read_to_string(crate_path("../../crds/samples").join(name)).unwrap();
+    let text = fs::read_to_string(crate_path("../../crds/tests/resources").join(name)).unwrap();
     with_stored_metadata(serde_norway::from_str(&text).unwrap())
 }
 
 /// File names of all Etcds among the samples.
 pub(crate) fn list_samples() -> Vec<String> {
-    let files = fs::read_dir(crate_path("../../crds/samples")).unwrap();
+    let files = fs::read_dir(crate_path("../../crds/tests/resources")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("etcd")).collect();
     names.sort();
@@ -226,6 +226,14 @@ pub(crate) fn container_args(container: &Container) -> &[String] {
 
 /// Every Job of an Etcd.
 pub(crate) fn render_jobs(etcd: &Etcd, shape: &RenderInput) -> Vec<Job> {
+    render_jobs_with(&settings(), etcd, shape)
+}
+
+pub(crate) fn render_jobs_with(
+    settings: &OperatorSettings,
+    etcd: &Etcd,
+    shape: &RenderInput,
+) -> Vec<Job> {
     let restore = RestoreJob {
         ordinal: 1,
         members: vec![1],
@@ -236,18 +244,25 @@ pub(crate) fn render_jobs(etcd: &Etcd, shape: &RenderInput) -> Vec<Job> {
         fence: "5/a1b2/1".into(),
         deadline: Some(std::time::Duration::from_hours(1)),
     };
-    let settings = settings();
     vec![
-        render_restore_job(etcd, &settings, shape, &restore).unwrap(),
-        render_compaction_job(etcd, &settings, shape, &CompactionJob::default()).unwrap(),
-        render_drill_job(etcd, &settings, shape, &DrillJob::default()).unwrap(),
+        render_restore_job(etcd, settings, shape, &restore).unwrap(),
+        render_compaction_job(etcd, settings, shape, &CompactionJob::default()).unwrap(),
+        render_drill_job(etcd, settings, shape, &DrillJob::default()).unwrap(),
     ]
 }
 
 /// The Job of a copy from one store to another.
 pub(crate) fn render_copy(source: StoreSpec, target: StoreSpec) -> Job {
+    render_copy_with(&settings(), source, target)
+}
+
+pub(crate) fn render_copy_with(
+    settings: &OperatorSettings,
+    source: StoreSpec,
+    target: StoreSpec,
+) -> Job {
     let text = fs::read_to_string(crate_path(
-        "../../crds/samples/copy-backups-everything.yaml",
+        "../../crds/tests/resources/copy-backups-everything.yaml",
     ));
     let mut task: EtcdCopyBackupsTask = serde_norway::from_str(&text.unwrap()).unwrap();
     task.metadata
@@ -256,7 +271,7 @@ pub(crate) fn render_copy(source: StoreSpec, target: StoreSpec) -> Job {
     task.metadata.uid = Some("0d0ab2ff-5bb7-4b3b-9b3a-000000000002".into());
     task.spec.source_store = source;
     task.spec.target_store = target;
-    render_copy_job(&task, &settings(), &CopyJob::default()).unwrap()
+    render_copy_job(&task, settings, &CopyJob::default()).unwrap()
 }
 
 /// Copies between every two providers, and within each provider with one or no secret.

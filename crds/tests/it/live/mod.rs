@@ -1,5 +1,6 @@
 //! A real API server gives every admission case the same answer as the emulator, which the other tests use.
 
+mod published_samples;
 mod server;
 mod unusual_samples;
 

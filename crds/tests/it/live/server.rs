@@ -27,7 +27,7 @@ const PERSIST: PostParams = PostParams {
 pub(super) struct RealApiServer {
     /// The server kept the CEL rules of the CRDs.
     pub(super) supports_rules: bool,
-    client: Client,
+    pub(super) client: Client,
     namespace: String,
     _server: ApiServer,
 }

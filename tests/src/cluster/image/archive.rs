@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
@@ -123,15 +123,26 @@ impl Image {
 
     /// Writes the layer; returns its digest.
     fn write_layer(&self, path: &Path) -> Result<String, ImageError> {
-        let failed = |source| ImageError::Write {
-            image: self.name.clone(),
-            source,
-        };
-        let file = File::create(path).map_err(failed)?;
+        let file = File::create(path).map_err(|source| self.write_error(source))?;
         let mut layer = Builder::new(HashingWriter {
             file,
             digest: Sha256::new(),
         });
+        self.append_files(&mut layer)?;
+        let hashing = layer.into_inner();
+        let hashing = hashing.map_err(|source| self.write_error(source))?;
+        Ok(hex::encode(hashing.digest.finalize()))
+    }
+
+    pub(super) fn write_error(&self, source: io::Error) -> ImageError {
+        ImageError::Write {
+            image: self.name.clone(),
+            source,
+        }
+    }
+
+    /// Appends all files to a layer, sorted by path.
+    pub(super) fn append_files<W: Write>(&self, layer: &mut Builder<W>) -> Result<(), ImageError> {
         for (place, content) in &self.files {
             // Paths in a layer are relative to the root of the image.
             let place = place.strip_prefix("/").unwrap_or(place);
@@ -142,26 +153,30 @@ impl Image {
                         path: from.clone(),
                         source,
                     })?;
-                    append_file(&mut layer, place, 0o755, &bytes)
+                    append_file(layer, place, 0o755, &bytes)
                 }
-                ImageContent::Text(text) => append_file(&mut layer, place, 0o644, text),
+                ImageContent::Text(text) => append_file(layer, place, 0o644, text),
                 ImageContent::Scratch => {
                     let mut header = tar_header(0o1777, 0);
                     header.set_entry_type(EntryType::Directory);
                     layer.append_data(&mut header, place, io::empty())
                 }
             }
-            .map_err(failed)?;
+            .map_err(|source| self.write_error(source))?;
         }
-        let hashing = layer.into_inner().map_err(failed)?;
-        Ok(hex::encode(hashing.digest.finalize()))
+        Ok(())
+    }
+
+    /// The runtime configuration: entrypoint, user and search path.
+    pub(super) fn runtime_config(&self) -> Value {
+        json!({"Entrypoint": self.entrypoint, "User": self.user, "Env": ["PATH=/bin"]})
     }
 
     fn write_archive(&self, path: &Path, layer: &Path, digest: &str) -> io::Result<()> {
         let config = json!({
             "architecture": image_architecture(),
             "os": "linux",
-            "config": {"Entrypoint": self.entrypoint, "User": self.user, "Env": ["PATH=/bin"]},
+            "config": self.runtime_config(),
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
         });
         let config = config.to_string();
@@ -190,7 +205,7 @@ impl Image {
 }
 
 /// The architecture of this machine, as container images name it.
-fn image_architecture() -> &'static str {
+pub fn image_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -208,7 +223,7 @@ fn tar_header(mode: u32, size: u64) -> Header {
     header
 }
 
-fn append_file<W: Write>(
+pub(super) fn append_file<W: Write>(
     tar: &mut Builder<W>,
     place: &Path,
     mode: u32,
@@ -240,7 +255,6 @@ mod tests {
     use std::collections::BTreeSet;
     use std::io::Read as _;
 
-    use serde_json::Value;
     use tar::Archive;
 
     use super::*;

@@ -20,9 +20,9 @@ pub const DEV_TAG: &str = "dev";
 /// Programs in the toolbox, in addition to `/bin/sh`.
 const TOOLBOX_PROGRAMS: [&str; 8] = ["cat", "dd", "df", "id", "ls", "sleep", "sync", "getent"];
 /// The CA certificates of the machine.
-const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The programs of this project, one image each.
-const OWN_PROGRAMS: [&str; 3] = [
+pub const OWN_PROGRAMS: [&str; 3] = [
     "mainstay-controller",
     "mainstay-restorer",
     "mainstay-sidecar",
@@ -108,17 +108,25 @@ pub async fn read_etcd_versions(programs: &Programs) -> Result<Vec<String>, Cata
 
 /// Images `<program>:dev` of this project's programs found in a directory, with the CA certificates of the machine.
 pub async fn build_program_images(directory: &Path) -> Result<Vec<Image>, CatalogueError> {
-    let authorities = fs::read(CA_BUNDLE).unwrap_or_default();
     let mut images = Vec::new();
     for name in OWN_PROGRAMS {
         let program = directory.join(name);
         if program.is_file() {
-            let place = format!("/bin/{name}");
-            let image = Image::new(&format!("{name}:{DEV_TAG}"))
-                .scratch("/tmp")
-                .text(CA_BUNDLE, authorities.clone());
-            images.push(image.program(&program, &place).await?.entrypoint(&[&place]));
+            images.push(build_program_image(name, DEV_TAG, &program).await?);
         }
     }
     Ok(images)
+}
+
+/// The image of one of this project's programs, with the CA certificates of the machine.
+pub async fn build_program_image(
+    name: &str,
+    tag: &str,
+    program: &Path,
+) -> Result<Image, CatalogueError> {
+    let place = format!("/bin/{name}");
+    let image = Image::new(&format!("{name}:{tag}"))
+        .scratch("/tmp")
+        .text(CA_BUNDLE, fs::read(CA_BUNDLE).unwrap_or_default());
+    Ok(image.program(program, &place).await?.entrypoint(&[&place]))
 }

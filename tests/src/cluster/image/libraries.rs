@@ -27,7 +27,7 @@ pub enum LibraryError {
 }
 
 /// Paths of the libraries and the loader of a program; empty for a static one.
-pub(super) async fn list_libraries(program: &Path) -> Result<Vec<PathBuf>, LibraryError> {
+pub async fn list_libraries(program: &Path) -> Result<Vec<PathBuf>, LibraryError> {
     match run("ldd", &[program]).await {
         Ok(answer) => parse_ldd(&answer).map_err(|library| LibraryError::Missing {
             program: program.to_owned(),
