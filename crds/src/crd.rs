@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The input is the derives of [`Etcd`], [`EtcdCopyBackupsTask`] and [`EtcdOpsTask`] and the tables of [`rules`]. The
-//! output is accepted by every API server from 1.20 on. Install the CRDs of this module: kube's own `crd()` lacks the
+//! output is accepted by every API server from Kubernetes 1.30 on. Install the CRDs of this module: kube's own `crd()` lacks the
 //! rules and allows null values to be stored.
 //!
 //! **Invariants**: the schemas are structural. A field has a default only where etcd-druid has one or where the field is
@@ -42,19 +42,6 @@ impl CrdManifest {
         &self.crd.spec.names.kind
     }
 
-    /// The same CRD without CEL rules, for API servers before 1.25. Such a server ignores the rules, but its
-    /// server-side apply and its `kubectl` validation reject unknown fields.
-    #[must_use]
-    pub fn without_rules(&self) -> Self {
-        let mut schema = self.schema.clone();
-        strip_rules(&mut schema);
-        Self {
-            crd: with_schema(self.crd.clone(), &schema),
-            schema,
-            rules: &[],
-        }
-    }
-
     /// The CRD as JSON. Integers stay integers; the typed schema would write them as floats.
     ///
     /// # Panics
@@ -64,18 +51,6 @@ impl CrdManifest {
         let mut value = serde_json::to_value(&self.crd).expect("a CRD can be written as JSON");
         value["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = self.schema.clone();
         value
-    }
-}
-
-/// Removes all rules from a schema.
-fn strip_rules(node: &mut Value) {
-    match node {
-        Value::Object(map) => {
-            map.remove("x-kubernetes-validations");
-            map.values_mut().for_each(strip_rules);
-        }
-        Value::Array(items) => items.iter_mut().for_each(strip_rules),
-        _ => {}
     }
 }
 
@@ -174,19 +149,47 @@ fn complete_kubernetes_types(node: &mut Value) {
     }
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
         for (name, property) in properties {
-            // k8s-openapi omits the list type, without which server-side apply replaces the whole list.
-            if name == "claims"
-                && let Some(claims) = property.as_object_mut()
-            {
-                claims.insert("x-kubernetes-list-type".into(), "map".into());
-                claims.insert("x-kubernetes-list-map-keys".into(), json!(["name"]));
-            }
+            add_merge_strategy(name, property);
             complete_kubernetes_types(property);
         }
     }
     for key in ["items", "additionalProperties"] {
         if let Some(child) = map.get_mut(key) {
             complete_kubernetes_types(child);
+        }
+    }
+}
+
+/// Lists and objects of Kubernetes types that server-side apply replaces as a whole.
+const ATOMIC: [&str; 12] = [
+    "labelSelector",
+    "matchExpressions",
+    "matchFields",
+    "matchLabelKeys",
+    "mismatchLabelKeys",
+    "namespaces",
+    "namespaceSelector",
+    "nodeSelectorTerms",
+    "preference",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "values",
+];
+
+/// Adds how server-side apply merges a property, which k8s-openapi omits.
+fn add_merge_strategy(name: &str, property: &mut Value) {
+    if name == "claims" {
+        property["x-kubernetes-list-type"] = "map".into();
+        property["x-kubernetes-list-map-keys"] = json!(["name"]);
+    } else if ATOMIC.contains(&name) {
+        let keyword = if property["type"] == "array" {
+            "x-kubernetes-list-type"
+        } else {
+            "x-kubernetes-map-type"
+        };
+        property[keyword] = "atomic".into();
+        if name == "nodeSelectorTerms" {
+            property["items"]["x-kubernetes-map-type"] = "atomic".into();
         }
     }
 }

@@ -21,7 +21,7 @@ The controller never writes a spec. It writes status by server-side apply, so fi
 Notation: a **duration** is `300s`, `1h30m`, `1.5h` (units `ns`, `us`, `ms`, `s`, `m`, `h`). A **quantity** is `8Gi`,
 `500M` or a plain number. A **schedule** has five fields (minute, hour, day, month, weekday), each `*`, `n`, `a-b`,
 `a/n` or `*/n`, Sunday being 7; a **cron expression** may also have lists, names and stepped ranges.
-API servers from Kubernetes 1.25 on enforce the \"Rules\".
+API servers enforce the \"Rules\".
 ";
 
 /// Kubernetes types; the Kubernetes reference documents them.

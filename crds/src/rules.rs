@@ -2,10 +2,9 @@
 //!
 //! There is one table per resource, read by [`definition`](crate::crd).
 //!
-//! **Invariants**: an API server with CEL (1.25, on by default) rejects what etcd-druid's rules reject, with the same
-//! messages, and nothing more. Rules on our own fields concern those fields only. One rule of etcd-druid is left out:
-//! `replicas` may be lowered, because the controller supports scale-in. Older API servers ignore all rules, so the
-//! controller relies on none of them.
+//! **Invariants**: an API server rejects what etcd-druid's rules reject, with the same messages, and nothing more. Rules
+//! on our own fields concern those fields only. One rule of etcd-druid is left out: `replicas` may be lowered, because
+//! the controller supports scale-in. The controller relies on no rule: a resource may be older than the rules.
 //!
 //! A rule that mentions `oldSelf` is evaluated on updates only, and only if the old object has the field.
 
@@ -128,17 +127,28 @@ pub const ETCD: &[CelRule] = &[
     cel_rule(
         "spec",
         "has(self.storageClass) == has(oldSelf.storageClass)",
-        "etcd.spec.storageClass is an immutable field.",
+        "etcd.spec.storageClass field cannot be added or removed dynamically.",
     ),
     cel_rule(
         "spec",
         "has(self.volumeClaimTemplate) == has(oldSelf.volumeClaimTemplate)",
-        "etcd.spec.volumeClaimTemplate is an immutable field.",
+        "etcd.spec.volumeClaimTemplate field cannot be added or removed dynamically.",
     ),
     cel_rule(
         "spec",
         "has(self.memberNamePrefix) == has(oldSelf.memberNamePrefix)",
         "etcd.spec.memberNamePrefix is an immutable field.",
+    ),
+    cel_rule(
+        "spec",
+        "has(self.externallyManagedMemberAddresses) == has(oldSelf.externallyManagedMemberAddresses)",
+        "etcd.spec.externallyManagedMemberAddresses field must only be set during creation.",
+    ),
+    cel_rule(
+        "spec",
+        "!has(self.externallyManagedMemberAddresses) \
+         || self.externallyManagedMemberAddresses.size() == self.replicas",
+        "etcd.spec.externallyManagedMemberAddresses length must equal to etcd.spec.replicas.",
     ),
     cel_rule(
         "spec.storageClass",

@@ -209,6 +209,14 @@ pages() {
   done < <(git ls-files -- docs)
 }
 
+# Every test that the compatibility page names exists.
+named_tests() {
+  local page=docs/reference/compatibility.md name
+  while IFS= read -r name; do
+    git grep -qE "fn $name\(" -- '*.rs' || breach "$page names $name, which is not a test"
+  done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+){2,}`' "$page" | tr -d '`' | grep -v '^on_3' | sort -u)
+}
+
 long_files
 unfinished
 former_name
@@ -219,4 +227,5 @@ verbs
 places
 packages
 pages
+named_tests
 [ "$breaches" -eq 0 ] || die "the tree breaks $breaches rule(s)"

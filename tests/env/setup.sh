@@ -14,6 +14,7 @@
 #   MAINSTAY_KUBERNETES               a directory of your own kube-apiserver, kubelet, kubectl and so on
 #   MAINSTAY_NODE                     a directory with bin/ (containerd, ctr, runc, the shim) and cni/ (plugins)
 #   MAINSTAY_ETCDBRCTL                your own etcdbrctl of etcd-backup-restore
+#   MAINSTAY_ETCD_DRUID               a directory with your own etcd-druid and its CRDs in crds/
 #   MAINSTAY_REFRESH=1                look for newer etcd packages
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -37,7 +38,7 @@ fetch_test() {
   "$ENV_DIR/etcd.sh" 3.4 3.5 3.5-new 3.6 3.7
   "$ENV_DIR/stores.sh" weed gcs azurite
   "$ENV_DIR/helm.sh" 4 3
-  "$ENV_DIR/upstream.sh" etcd-backup-restore
+  "$ENV_DIR/upstream.sh" etcd-backup-restore etcd-druid
   "$ENV_DIR/promtool.sh"
   "$ENV_DIR/validate.sh"
   "$ENV_DIR/node.sh"
@@ -60,6 +61,7 @@ export MAINSTAY_WEED="\${MAINSTAY_WEED:-$CACHE/stores/weed/bin/weed}"
 export MAINSTAY_AZURITE="\${MAINSTAY_AZURITE:-$CACHE/stores/azurite/azurite}"
 export MAINSTAY_GCS_EMULATOR="\${MAINSTAY_GCS_EMULATOR:-$CACHE/stores/gcs/bin/gcp-storage-emulator}"
 export MAINSTAY_ETCDBRCTL="\${MAINSTAY_ETCDBRCTL:-$CACHE/upstream/etcd-backup-restore/etcdbrctl}"
+export MAINSTAY_ETCD_DRUID="\${MAINSTAY_ETCD_DRUID:-$CACHE/upstream/etcd-druid}"
 export MAINSTAY_PROMTOOL="\${MAINSTAY_PROMTOOL:-$CACHE/promtool/promtool}"
 export MAINSTAY_HELM="\${MAINSTAY_HELM:-$CACHE/helm/4/helm}"
 export MAINSTAY_KUBERNETES_VALIDATE="\${MAINSTAY_KUBERNETES_VALIDATE:-$CACHE/kubernetes-validate/bin/kubernetes-validate}"
@@ -85,6 +87,7 @@ if [ "$purpose" = test ]; then
   check "$MAINSTAY_ETCD_3_5" etcd etcdctl
   check "$MAINSTAY_ETCD_3_5_NEW" etcd etcdctl
   check "$MAINSTAY_ETCD_3_6" etcd etcdctl
+  check "$MAINSTAY_ETCD_DRUID" etcd-druid
   check "" "$MAINSTAY_ETCDBRCTL" "$MAINSTAY_AZURITE" "$MAINSTAY_GCS_EMULATOR" "$MAINSTAY_PROMTOOL" "$MAINSTAY_HELM_3" \
     "$MAINSTAY_KUBERNETES_VALIDATE"
 fi

@@ -29,7 +29,15 @@ pub(crate) fn render_pod_disruption_budget(draft: &RenderContext<'_>) -> PodDisr
                 match_labels: Some(labels::member_selector(&draft.names)),
                 ..LabelSelector::default()
             }),
-            unhealthy_pod_eviction_policy: is_lenient.then(|| "AlwaysAllow".into()),
+            // A member that is not ready may still vote: without the annotation it can be evicted only while enough others are.
+            unhealthy_pod_eviction_policy: Some(
+                if is_lenient {
+                    "AlwaysAllow"
+                } else {
+                    "IfHealthyBudget"
+                }
+                .into(),
+            ),
             ..PodDisruptionBudgetSpec::default()
         }),
         status: None,

@@ -16,7 +16,7 @@ mod status;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Affinity, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_derive::CustomResource;
@@ -123,8 +123,9 @@ pub struct EtcdSpec {
     pub run_as_root: Option<bool>,
     /// Addresses of members that another system runs, as etcd-druid 0.38 defines them. The field is accepted,
     /// so that it is not lost, but not supported: the controller does not reconcile such a cluster and reports
-    /// that in a condition.
+    /// that in a condition. There is one address per replica. It can only be set when the Etcd is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub externally_managed_member_addresses: Option<Vec<String>>,
     /// Features of etcd-mainstay that etcd-druid does not have. Every field is optional. A change restarts no
     /// member.
@@ -189,4 +190,7 @@ pub struct SchedulingConstraints {
     /// How the pods are spread over zones and nodes. Default: no constraint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
+    /// Taints of nodes that the pods tolerate. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
 }

@@ -8,7 +8,6 @@
 )]
 
 mod admission;
-mod api_emulator;
 mod generated;
 mod limits;
 mod live;
@@ -16,3 +15,4 @@ mod roundtrip;
 mod rules;
 mod samples;
 mod structure;
+mod upstream;

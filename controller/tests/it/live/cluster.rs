@@ -82,15 +82,22 @@ impl ProxiedCluster {
         proxied
     }
 
-    /// The spec that leads the controller to the proxies and peer URLs.
+    /// The spec that leads the controller to the proxies and peer URLs. The CRD allows URLs of existing members only.
     pub(super) fn spec(&self, replicas: usize) -> Value {
-        let urls = self.peer_urls.iter().enumerate();
-        let more = urls
-            .map(|(n, url)| json!({ "memberName": format!("{}-{n}", self.name), "urls": [url] }));
         json!({
             "replicas": replicas,
-            "etcd": { "clientPort": self.client_port, "additionalAdvertisePeerURLs": more.collect::<Vec<_>>() },
+            "etcd": {
+                "clientPort": self.client_port,
+                "additionalAdvertisePeerURLs": self.advertise(&self.peer_urls[..replicas]),
+            },
         })
+    }
+
+    /// `additionalAdvertisePeerURLs` with one URL for each of the first members.
+    pub(super) fn advertise(&self, urls: &[String]) -> Value {
+        let urls = urls.iter().enumerate();
+        urls.map(|(n, url)| json!({ "memberName": format!("{}-{n}", self.name), "urls": [url] }))
+            .collect()
     }
 
     /// Sets the pod addresses and Lease holders of the running members.

@@ -10,6 +10,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
@@ -110,9 +111,6 @@ impl TestEnv {
         }
         let cached = controller.probe.cached_versions(&self.namespace);
         let cached = cached.ok_or("the caches are not filled")?;
-        // The API version of PodDisruptionBudgets depends on the API server, and only the controller writes them.
-        let is_compared = |one: &ObjectVersion| one.kind != "PodDisruptionBudget";
-        let cached: BTreeSet<ObjectVersion> = cached.into_iter().filter(is_compared).collect();
         let current = self.current_versions().await;
         let outdated: Vec<_> = current.symmetric_difference(&cached).collect();
         if !outdated.is_empty() {
@@ -133,6 +131,7 @@ impl TestEnv {
             self.list_versions::<Role>().await,
             self.list_versions::<RoleBinding>().await,
             self.list_versions::<Lease>().await,
+            self.list_versions::<PodDisruptionBudget>().await,
             self.list_versions::<Service>().await,
             self.list_versions::<ConfigMap>().await,
             self.list_versions::<StatefulSet>().await,

@@ -114,7 +114,9 @@ async fn members_are_removed_before_their_pods_are_deleted() {
         .move_leader_to(&proxied.cluster.members[2])
         .await;
 
-    stage.patch_etcd("main", json!({ "spec": { "replicas": 1, "etcd": { "additionalAdvertisePeerURLs": proxied.spec(1)["etcd"]["additionalAdvertisePeerURLs"] } } })).await;
+    stage
+        .patch_etcd("main", json!({ "spec": proxied.spec(1) }))
+        .await;
     let mut smallest = 3;
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while smallest > 1 {
@@ -187,7 +189,7 @@ async fn cluster_scales_out_by_a_pod_that_is_added_as_a_learner() {
     });
 
     stage
-        .patch_etcd("main", json!({ "spec": { "replicas": 3 } }))
+        .patch_etcd("main", json!({ "spec": proxied.spec(3) }))
         .await;
     stage
         .wait_until("a learner was added", async || {

@@ -71,6 +71,7 @@ pub(super) async fn scale_out_to_three(kill_rate: KillRate) {
     stage.create_etcd("main", proxied.spec(1)).await;
     stage.wait_settled("main").await;
     controller.kill();
+    let more = json!({ "spec": proxied.spec(3) });
     kubelet.configure(|behavior| {
         let later = ["main-1".to_owned(), "main-2".to_owned()];
         behavior.ignored_pods.extend(later);
@@ -78,7 +79,6 @@ pub(super) async fn scale_out_to_three(kill_rate: KillRate) {
     let proxied = Arc::new(Mutex::new(proxied));
     let node = MemberStarter::start(&proxied, &kubelet);
 
-    let more = json!({ "spec": { "replicas": 3 } });
     stage.patch_etcd("main", more).await;
     let all = ["main-0", "main-1", "main-2"];
     let is_whole =

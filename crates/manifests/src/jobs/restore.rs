@@ -170,7 +170,7 @@ fn render_volume_job(
     job
 }
 
-/// The volume may be bound to a zone or node, so the Job gets the affinity of the member.
+/// The volume may be bound to a zone or node, so the Job gets the affinity and tolerations of the member.
 fn apply_member_scheduling(job: &mut Job, etcd: &Etcd) {
     let Some(pod) = job
         .spec
@@ -181,6 +181,7 @@ fn apply_member_scheduling(job: &mut Job, etcd: &Etcd) {
     };
     let scheduling = etcd.spec.scheduling_constraints.as_ref();
     pod.affinity = scheduling.and_then(|scheduling| scheduling.affinity.clone());
+    pod.tolerations = scheduling.and_then(|scheduling| scheduling.tolerations.clone());
     pod.priority_class_name
         .clone_from(&etcd.spec.priority_class_name);
     if let Some(container) = pod.containers.first_mut() {

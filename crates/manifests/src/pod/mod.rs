@@ -97,6 +97,7 @@ fn render_pod_spec(draft: &RenderContext<'_>) -> Result<PodSpec, RenderError> {
         affinity: scheduling.and_then(|scheduling| scheduling.affinity.clone()),
         topology_spread_constraints: scheduling
             .and_then(|scheduling| scheduling.topology_spread_constraints.clone()),
+        tolerations: scheduling.and_then(|scheduling| scheduling.tolerations.clone()),
         priority_class_name: spec
             .priority_class_name
             .clone()

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::crate_path;
 
-const KUBE_VERSIONS: [&str; 4] = ["1.20.2", "1.28.0", "1.31.0", "1.34.0"];
+const KUBE_VERSIONS: [&str; 3] = ["1.30.0", "1.33.0", "1.36.0"];
 
 /// Helm 4 and Helm 3.
 pub(crate) fn helm_binaries() -> [PathBuf; 2] {
@@ -106,12 +106,7 @@ fn both_helm_versions_render_the_same_for_every_kubernetes() {
             assert_eq!(filter_kind(&objects, kind).len(), 1, "{kind} on {version}");
         }
         let budget = filter_kind(&objects, "PodDisruptionBudget")[0];
-        let expected = if version < "1.21" {
-            "policy/v1beta1"
-        } else {
-            "policy/v1"
-        };
-        assert_eq!(budget["apiVersion"], expected, "{version}");
+        assert_eq!(budget["apiVersion"], "policy/v1", "{version}");
         let deployment = filter_kind(&objects, "Deployment")[0];
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
         assert_eq!(

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::chart;
 use crate::support::{etcd_variants, load_sample, render_all_copies, render_jobs, settings};
 
-const SCHEMA_VERSIONS: [&str; 3] = ["1.28", "1.32", "1.36"];
+const SCHEMA_VERSIONS: [&str; 3] = ["1.30", "1.32", "1.36"];
 /// The sample with every field uses fields that older versions do not have.
 const NEWER_VERSIONS: [&str; 2] = ["1.32", "1.36"];
 

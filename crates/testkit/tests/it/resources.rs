@@ -13,9 +13,7 @@ use std::fmt::Debug;
 async fn start_server() -> (ApiServer, Client, String) {
     let server = ApiServer::start().await;
     let definitions = crd::all_crds();
-    server
-        .create_crds(definitions.map(|known| known.without_rules().crd))
-        .await;
+    server.create_crds(definitions.map(|known| known.crd)).await;
     let (client, namespace) = (server.client().await, server.create_namespace().await);
     (server, client, namespace)
 }

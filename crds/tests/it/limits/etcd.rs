@@ -98,7 +98,7 @@ fn odd_values_that_etcd_druid_accepts_are_accepted(trials: &mut AdmissionCases) 
     trials.accepts(
         FULL_SAMPLE,
         "/spec/externallyManagedMemberAddresses",
-        &[json!(["10.0.0.1", "fd00::1"])],
+        &[json!(["10.0.0.1", "10.0.0.2", "fd00::1"])],
     );
     trials.accepts(
         FULL_SAMPLE,

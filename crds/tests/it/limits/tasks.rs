@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use crate::admission::{AdmissionCases, claims, sample_with};
-use crate::api_emulator::EmulatedApiServer;
+use crate::admission::{AdmissionCases, claims};
 
 claims!(
     tasks_need_what_they_act_on,
     a_missing_spec_is_not_refused_where_etcd_druid_does_not,
     numbers_have_their_bounds,
     a_task_asks_for_one_thing,
+    names_of_members_and_snapshots_are_not_empty,
     a_task_keeps_ten_errors,
     a_snapshot_needs_no_timeouts,
     a_restore_aims_at_a_time_that_can_be_read,
@@ -17,7 +17,13 @@ claims!(
 
 fn tasks_need_what_they_act_on(trials: &mut AdmissionCases) {
     trials.requires("copy-backups.yaml", "/spec/sourceStore");
+    trials.requires("copy-backups.yaml", "/spec/sourceStore/prefix");
+    trials.requires("copy-backups.yaml", "/spec/targetStore");
     trials.requires("copy-backups.yaml", "/spec/targetStore/prefix");
+    for store in ["sourceStore", "targetStore"] {
+        let container = format!("/spec/{store}/container");
+        trials.rejects("copy-backups.yaml", &container, &[json!("a/b")]);
+    }
     trials.requires(
         "copy-backups-everything.yaml",
         "/spec/waitForFinalSnapshot/enabled",
@@ -39,8 +45,8 @@ fn numbers_have_their_bounds(trials: &mut AdmissionCases) {
     ] {
         trials.accepts("copy-backups.yaml", pointer, &[json!(0), json!(i32::MAX)]);
         trials.rejects("copy-backups.yaml", pointer, &[json!(-1)]);
-        // Like etcd-druid's CRDs: the API server ignores `format: int32`, so readers must handle larger values.
-        trials.stores_unreadable("copy-backups.yaml", pointer, &[json!(1_i64 << 31)]);
+        // API servers before 1.36 may ignore `format: int32`, so readers must handle larger values.
+        trials.never_reads("copy-backups.yaml", pointer, &[json!(1_i64 << 31)]);
     }
     trials.accepts(
         "ops-snapshot.yaml",
@@ -98,6 +104,26 @@ fn a_task_asks_for_one_thing(trials: &mut AdmissionCases) {
     }
 }
 
+fn names_of_members_and_snapshots_are_not_empty(trials: &mut AdmissionCases) {
+    let members = "/spec/config/defragment/members";
+    trials.accepts("ops-defragment.yaml", members, &[json!(["main-0"])]);
+    trials.rejects(
+        "ops-defragment.yaml",
+        members,
+        &[json!([]), json!(["a", "a"])],
+    );
+    for (sample, pointer) in [
+        ("ops-move-leader.yaml", "/spec/config/moveLeader/to"),
+        (
+            "ops-recover-quorum.yaml",
+            "/spec/config/recoverQuorum/fromMember",
+        ),
+        ("ops-restore-full.yaml", "/spec/config/restore/fromFull"),
+    ] {
+        trials.rejects(sample, pointer, &[json!(""), json!("a".repeat(1025))]);
+    }
+}
+
 fn a_task_keeps_ten_errors(trials: &mut AdmissionCases) {
     let error = json!({ "code": "ERR", "description": "d", "observedAt": "2026-01-01T00:00:00Z" });
     trials.accepts(
@@ -112,24 +138,12 @@ fn a_task_keeps_ten_errors(trials: &mut AdmissionCases) {
     );
 }
 
-const WITHOUT_TIMEOUTS: &str = r#"{ "onDemandSnapshot": { "type": "delta" } }"#;
+/// The API server adds the default timeouts.
+pub(crate) const WITHOUT_TIMEOUTS: &str = r#"{ "onDemandSnapshot": { "type": "delta" } }"#;
 
 fn a_snapshot_needs_no_timeouts(trials: &mut AdmissionCases) {
     let config = WITHOUT_TIMEOUTS.parse().unwrap();
     trials.accepts("ops-snapshot.yaml", "/spec/config", &[config]);
-}
-
-#[test]
-fn default_timeouts_are_stored() {
-    let config = WITHOUT_TIMEOUTS.parse().unwrap();
-    let task = sample_with("ops-snapshot.yaml", "/spec/config", Some(config));
-    let stored = EmulatedApiServer::for_resource(&task)
-        .create(&task)
-        .unwrap();
-    assert_eq!(
-        stored["spec"]["config"]["onDemandSnapshot"],
-        json!({ "type": "delta", "timeoutSecondsDelta": 60, "timeoutSecondsFull": 900 })
-    );
 }
 
 fn a_restore_aims_at_a_time_that_can_be_read(trials: &mut AdmissionCases) {

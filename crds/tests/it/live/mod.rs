@@ -1,174 +1,139 @@
-//! A real API server gives every admission case the same answer as the emulator, which the other tests use.
+//! A real API server with the shipped CRDs accepts and rejects what it must.
 
+mod answers;
 mod published_samples;
 mod server;
 mod unusual_samples;
+mod upstream;
 
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
 
-use serde_json::Value;
-
-use crate::admission::{AdmissionCase, ExpectedAdmission, ResourceChange};
-use crate::api_emulator::{AdmissionResult, EmulationMode, normalize_path};
-use crate::samples::load_samples;
+use crate::admission::{
+    AdmissionCase, ExpectedAdmission, ResourceChange, sample_with, without_indexes,
+};
+use crate::limits::tasks::WITHOUT_TIMEOUTS;
+use crate::samples::{is_readable, load_samples, roundtrip, stringify_numbers};
 use crate::{limits, rules};
-use server::RealApiServer;
+use server::{AdmissionResult, RealApiServer, Violation};
 
-/// Cases with an empty string, which Kubernetes 1.20 built with Go 1.19 (newer than its own Go) treats as null and
-/// rejects.
-const EMPTY_STRING_CASES: [&str; 2] = [
-    r#"etcd-everything.yaml, /spec/backup/store/provider = """#,
-    r#"etcd-everything.yaml, /spec/backup/tls/serverTLSSecretRef = {"name":""}"#,
-];
-
-/// Results, by the names of cases.
-#[derive(Default)]
-struct ServerComparison {
-    accepted: Vec<String>,
-    rejected: Vec<String>,
-    /// Rejected by a CEL rule alone, which this server does not support.
-    skipped: Vec<String>,
-    /// Rejected only because the server treats an empty string as null.
-    misread: Vec<String>,
-    differences: Vec<String>,
-}
-
-/// The samples unchanged, with unknown fields, and with nulls.
-fn sample_cases() -> impl Iterator<Item = AdmissionCase> {
-    let odd = load_samples().into_iter().flat_map(|(name, sample)| {
-        let with_unknown = unusual_samples::add_unknown_fields(&sample);
-        // Equal to the sample if it has every field.
-        let nulls = unusual_samples::add_nulls(&sample);
-        assert_ne!(with_unknown, sample, "{name}");
-        [
-            (format!("{name} with unknown fields"), with_unknown),
-            (format!("{name} with nulls"), nulls),
-            (name, sample),
-        ]
-    });
-    odd.map(|(name, resource)| AdmissionCase {
-        name,
-        change: ResourceChange::Create(resource),
-        expected: ExpectedAdmission::Stored,
-    })
-}
-
-/// The paths that an answer names, without list indexes, because server versions differ there.
-fn error_paths(errors: &[String]) -> BTreeSet<String> {
-    let paths = errors.iter().filter_map(|line| line.split_once(": "));
-    // The server reports a failed `anyOf` with the path `<nil>`.
-    let paths = paths.filter(|(path, _)| *path != "<nil>");
-    paths
-        .map(|(path, _)| normalize_path(path).replace("[]", ""))
-        .collect()
-}
-
-/// Removes the metadata, which the server fills in.
-fn strip_metadata(mut resource: Value) -> Value {
-    if let Some(fields) = resource.as_object_mut() {
-        fields.remove("metadata");
+impl Violation {
+    /// Whether it concerns this field or something in it.
+    fn is_of(&self, field: &str) -> bool {
+        let rest = self.field.trim_start_matches('.').strip_prefix(field);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
-    resource
+
+    /// For a rule at the root the server reports no field.
+    fn is_of_rule(&self, at: &str, message: &str) -> bool {
+        let field = without_indexes(&self.field.replace("<nil>", ""));
+        field == at && self.message.ends_with(message)
+    }
 }
 
-/// How two answers differ; `None` if they mean the same.
-fn describe_difference(
-    trial: &AdmissionCase,
-    emulated: AdmissionResult,
-    real: &AdmissionResult,
-) -> Option<String> {
-    let emulated = emulated.map(strip_metadata);
-    let is_same = match (&emulated, real) {
-        (Ok(emulated), Ok(real)) => emulated == real,
-        (Err(emulated), Err(real)) => match &trial.expected {
-            // Server versions report different paths for a rule at the root of the resource.
-            ExpectedAdmission::RuleViolated { message, .. } => {
-                real.iter().any(|line| line.contains(message))
-            }
-            _ if error_paths(emulated).is_empty() => emulated == real,
-            _ => error_paths(emulated) == error_paths(real),
-        },
+fn is_as_expected(expected: &ExpectedAdmission, answer: &AdmissionResult) -> bool {
+    match (expected, answer) {
+        (ExpectedAdmission::Stored, Ok(_)) => true,
+        (ExpectedAdmission::Readable, Ok(stored)) => is_readable(stored),
+        (ExpectedAdmission::NeverReadable, Ok(stored)) => !is_readable(stored),
+        (ExpectedAdmission::NeverReadable, Err(_)) => true,
+        (ExpectedAdmission::Rejected { field }, Err(all)) => all.iter().any(|one| one.is_of(field)),
+        (ExpectedAdmission::FieldMissing { field }, Err(all)) => all
+            .iter()
+            .any(|one| one.field == *field && one.message.starts_with("Required value")),
+        (ExpectedAdmission::RuleViolated { at, message }, Err(all)) => {
+            all.iter().any(|one| one.is_of_rule(at, message))
+        }
         _ => false,
-    };
-    (!is_same).then(|| format!("{}:\nemulated {emulated:#?}\nreal {real:#?}", trial.name))
+    }
 }
 
-/// Nulls are dropped before validation, so an error about null comes from the misread empty string.
-fn is_misread(errors: &[String]) -> bool {
-    let of_null = r#"must be of type string: "null""#;
-    errors.iter().all(|line| line.ends_with(of_null))
+/// Asserts the answers to all cases, and that every rejection has the recorded text.
+async fn check_cases(record: &str, cases: Vec<AdmissionCase>) {
+    let server = RealApiServer::start().await;
+    assert!(cases.iter().any(|case| case.expected.is_stored()));
+    let (mut wrong, mut rejections) = (Vec::new(), Vec::new());
+    for case in cases {
+        let answer = server.submit(&case.change).await;
+        if !is_as_expected(&case.expected, &answer) {
+            wrong.push(format!("{}: {answer:#?}", case.name));
+        }
+        rejections.extend(answer.err().map(|all| (case.name, all)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    answers::check(record, &server.version, &rejections);
 }
 
-impl ServerComparison {
-    async fn submit_case(&mut self, server: &RealApiServer, trial: AdmissionCase) {
-        let emulated = trial.run_emulated(EmulationMode::Tolerant);
-        let decided_without_rules = trial.run_emulated(EmulationMode::WithoutRules);
-        if !server.supports_rules && emulated.is_err() && decided_without_rules.is_ok() {
-            self.skipped.push(trial.name);
-            return;
+#[tokio::test]
+async fn schemas_reject_exactly_the_invalid_values() {
+    check_cases("schemas.txt", limits::admission_cases()).await;
+}
+
+#[tokio::test]
+async fn rules_reject_exactly_the_invalid_changes() {
+    check_cases("rules.txt", rules::admission_cases()).await;
+}
+
+/// What the server stores for a resource.
+async fn store(server: &RealApiServer, name: &str, resource: Value) -> Value {
+    let answer = server.submit(&ResourceChange::Create(resource)).await;
+    answer.unwrap_or_else(|errors| panic!("{name}: {errors:#?}"))
+}
+
+/// Asserts that no field of a sample was dropped or changed.
+fn assert_contains(name: &str, stored: &Value, sample: &Value) {
+    match (stored, sample) {
+        (Value::Object(stored), Value::Object(sample)) => {
+            let kept = sample
+                .iter()
+                .filter(|(key, value)| *key != "metadata" && !value.is_null());
+            for (key, value) in kept {
+                let found = stored
+                    .get(key)
+                    .unwrap_or_else(|| panic!("{name}: {key} was dropped"));
+                assert_contains(name, found, value);
+            }
         }
-        let real = server.submit(&trial.change).await;
-        if emulated.is_ok() && real.as_ref().is_err_and(|errors| is_misread(errors)) {
-            self.misread.push(trial.name);
-            return;
+        (Value::Array(stored), Value::Array(sample)) => {
+            assert_eq!(stored.len(), sample.len(), "{name}");
+            for (stored, sample) in stored.iter().zip(sample) {
+                assert_contains(name, stored, sample);
+            }
         }
-        self.differences
-            .extend(describe_difference(&trial, emulated, &real));
-        match real {
-            Ok(_) => self.accepted.push(trial.name),
-            Err(_) => self.rejected.push(trial.name),
-        }
+        _ => assert_eq!(stored, sample, "{name}"),
     }
 }
 
 #[tokio::test]
-async fn real_api_server_admits_the_same_as_the_emulator() {
+async fn samples_are_stored_whole_without_unknown_fields_and_nulls() {
     let server = RealApiServer::start().await;
-    let trials = sample_cases()
-        .chain(limits::admission_cases())
-        .chain(rules::admission_cases())
-        .collect::<Vec<_>>();
-    let is_by_rule =
-        |trial: &&AdmissionCase| matches!(trial.expected, ExpectedAdmission::RuleViolated { .. });
-    let is_refused = |trial: &&AdmissionCase| {
-        use ExpectedAdmission::{Readable, Stored, Unreadable};
-        !matches!(trial.expected, Stored | Readable | Unreadable)
-    };
-    let by_rule: Vec<_> = trials
-        .iter()
-        .filter(is_by_rule)
-        .map(|trial| trial.name.clone())
-        .collect();
-    let (all, refused) = (trials.len(), trials.iter().filter(is_refused).count());
+    for (name, sample) in load_samples() {
+        let stored = store(&server, &name, sample.clone()).await;
+        assert_contains(&name, &stored, &sample);
+        let mut rewritten = roundtrip(&stored);
+        assert_eq!(
+            stringify_numbers(&rewritten),
+            stringify_numbers(&stored),
+            "{name}"
+        );
+        rewritten["metadata"] = sample["metadata"].clone();
+        store(&server, &name, rewritten).await;
 
-    let mut results = ServerComparison::default();
-    for trial in trials {
-        results.submit_case(&server, trial).await;
+        let with_unknown = unusual_samples::add_unknown_fields(&sample);
+        assert_ne!(with_unknown, sample, "{name}");
+        assert_eq!(store(&server, &name, with_unknown).await, stored, "{name}");
+        let with_nulls = unusual_samples::add_nulls(&sample);
+        assert_eq!(store(&server, &name, with_nulls).await, stored, "{name}");
     }
-    let ServerComparison {
-        differences,
-        skipped,
-        misread,
-        ..
-    } = &results;
-    assert!(
-        differences.is_empty(),
-        "{} of {all} differ:\n{}",
-        differences.len(),
-        differences.join("\n")
+}
+
+#[tokio::test]
+async fn default_timeouts_are_stored() {
+    let server = RealApiServer::start().await;
+    let config = WITHOUT_TIMEOUTS.parse().unwrap();
+    let task = sample_with("ops-snapshot.yaml", "/spec/config", Some(config));
+    let stored = store(&server, "ops-snapshot.yaml", task).await;
+    assert_eq!(
+        stored["spec"]["config"]["onDemandSnapshot"],
+        json!({ "type": "delta", "timeoutSecondsDelta": 60, "timeoutSecondsFull": 900 })
     );
-    // A server without CEL skips exactly the cases that a rule alone decides.
-    let expected_skips = if server.supports_rules {
-        &[][..]
-    } else {
-        &by_rule
-    };
-    assert_eq!(skipped, expected_skips);
-    assert_eq!(results.rejected.len(), refused - skipped.len());
-    assert!(
-        misread.is_empty() || *misread == EMPTY_STRING_CASES,
-        "{misread:#?}"
-    );
-    assert_eq!(results.accepted.len(), all - refused - misread.len());
-    assert!(!results.accepted.is_empty() && !results.rejected.is_empty());
 }

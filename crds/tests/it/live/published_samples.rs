@@ -71,7 +71,7 @@ async fn dry_run(server: &RealApiServer, sample: &Value) -> Result<DynamicObject
         return api.create(&parameters, &object).await;
     };
     let mut parameters = PatchParams::apply("samples").dry_run();
-    // A misspelt field is an error and is not dropped. Servers before 1.25 drop it.
+    // A misspelt field is an error and is not dropped.
     parameters.field_validation = Some(kube::api::ValidationDirective::Strict);
     api.patch(&name, &parameters, &Patch::Apply(&object)).await
 }

@@ -8,11 +8,10 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind,
 use kube::{Client, Error};
 use mainstay_crds::{GROUP, VERSION};
 use mainstay_testkit::ApiServer;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::strip_metadata;
 use crate::admission::ResourceChange;
-use crate::api_emulator::AdmissionResult;
+use crate::upstream;
 
 /// The server validates and stores nothing.
 const DRY_RUN: PostParams = PostParams {
@@ -24,28 +23,52 @@ const PERSIST: PostParams = PostParams {
     field_manager: None,
 };
 
+/// One reason of a rejection.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Violation {
+    /// Path of the field as the server reports it.
+    pub(super) field: String,
+    pub(super) message: String,
+}
+
+/// The stored resource with empty metadata, or why it was rejected.
+pub(super) type AdmissionResult = Result<Value, Vec<Violation>>;
+
 pub(super) struct RealApiServer {
-    /// The server kept the CEL rules of the CRDs.
-    pub(super) supports_rules: bool,
+    /// `1.36`.
+    pub(super) version: String,
     pub(super) client: Client,
     namespace: String,
     _server: ApiServer,
 }
 
 impl RealApiServer {
+    /// The server that tests share, with the shipped CRDs.
     pub(super) async fn start() -> Self {
-        let server = ApiServer::start().await;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("yaml");
         let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
         let texts = files.map(|file| fs::read_to_string(file.path()).unwrap());
         let shipped: Vec<CustomResourceDefinition> = texts
             .map(|text| serde_norway::from_str(&text).unwrap())
             .collect();
-        assert_eq!(shipped.len(), 3);
-        server.create_crds(shipped.clone()).await;
+        Self::with_crds(ApiServer::shared().await, shipped).await
+    }
+
+    /// A server of its own with the CRDs of etcd-druid.
+    pub(super) async fn start_with_crds_of_etcd_druid() -> Self {
+        let texts = upstream::read_crds();
+        let crds = texts.iter().map(|text| serde_norway::from_str(text));
+        let crds = crds.collect::<Result<_, _>>().unwrap();
+        Self::with_crds(ApiServer::start().await, crds).await
+    }
+
+    async fn with_crds(server: ApiServer, crds: Vec<CustomResourceDefinition>) -> Self {
+        assert_eq!(crds.len(), 3);
+        server.create_crds(crds).await;
         let (client, namespace) = (server.client().await, server.create_namespace().await);
+        let version = client.apiserver_version().await.unwrap();
         Self {
-            supports_rules: check_rules_kept(&client, &shipped).await,
+            version: format!("{}.{}", version.major, version.minor),
             client,
             namespace,
             _server: server,
@@ -109,28 +132,6 @@ impl RealApiServer {
     }
 }
 
-/// Whether the installed CRDs have all rules or none. A mixture would match no emulated server.
-async fn check_rules_kept(client: &Client, shipped: &[CustomResourceDefinition]) -> bool {
-    let known = Api::<CustomResourceDefinition>::all(client.clone());
-    let mut kept = Vec::new();
-    for shipped in shipped {
-        let installed = known.get(shipped.metadata.name.as_deref().unwrap()).await;
-        let (installed, shipped) = (count_rules(&installed.unwrap()), count_rules(shipped));
-        assert!(
-            installed == 0 || installed == shipped,
-            "{installed} of {shipped} rules installed"
-        );
-        kept.push(installed > 0);
-    }
-    assert!(kept.iter().all(|one| *one == kept[0]));
-    kept[0]
-}
-
-fn count_rules(definition: &CustomResourceDefinition) -> usize {
-    let text = serde_json::to_string(definition).unwrap();
-    text.matches("x-kubernetes-validations").count()
-}
-
 async fn delete_object(api: &Api<DynamicObject>, stored: &DynamicObject) {
     let removed = api
         .delete(&object_name(stored), &DeleteParams::default())
@@ -145,12 +146,21 @@ fn object_name(object: &DynamicObject) -> String {
 /// Converts a validation error (422) to an answer; panics on every other error.
 fn to_admission_result(answer: Result<DynamicObject, Error>) -> AdmissionResult {
     match answer {
-        Ok(object) => Ok(strip_metadata(serde_json::to_value(object).unwrap())),
+        Ok(object) => {
+            let mut stored = serde_json::to_value(object).unwrap();
+            stored["metadata"] = json!({});
+            Ok(stored)
+        }
         Err(Error::Api(status)) if status.code == 422 => {
             let causes = status.details.into_iter().flat_map(|all| all.causes);
-            Err(causes
-                .map(|cause| format!("{}: {}", cause.field, cause.message))
-                .collect())
+            let mut violations: Vec<_> = causes
+                .map(|cause| Violation {
+                    field: cause.field,
+                    message: cause.message,
+                })
+                .collect();
+            violations.sort();
+            Err(violations)
         }
         Err(error) => panic!("{error:?}"),
     }

@@ -50,6 +50,7 @@ pub(super) fn cases() -> Vec<RuleCase> {
     let mut cases = name_cases();
     cases.extend(bootstrap_cases());
     cases.extend(immutable_cases());
+    cases.extend(external_member_cases());
     cases.extend(scheme_cases());
     cases.extend(address_cases());
     cases.extend(scalar_cases());
@@ -190,15 +191,23 @@ fn bootstrap_cases() -> Vec<RuleCase> {
 
 fn immutable_cases() -> Vec<RuleCase> {
     let mut cases = Vec::new();
-    for (field, name) in [
-        ("storageClass", "storageClass"),
-        ("volumeClaimTemplate", "olumeClaimTemplate"),
-        ("memberNamePrefix", "memberNamePrefix"),
+    for (field, name, added) in [
+        ("storageClass", "storageClass", "storageClass field"),
+        (
+            "volumeClaimTemplate",
+            "olumeClaimTemplate",
+            "volumeClaimTemplate field",
+        ),
+        (
+            "memberNamePrefix",
+            "memberNamePrefix",
+            "memberNamePrefix is",
+        ),
     ] {
         let with = |value: &str| json!({ field: value });
         cases.push(etcd_case(
             "spec",
-            name,
+            added,
             vec![
                 create(with("a")),
                 update(with("a"), with("a")),
@@ -214,6 +223,29 @@ fn immutable_cases() -> Vec<RuleCase> {
         ));
     }
     cases
+}
+
+fn external_member_cases() -> Vec<RuleCase> {
+    let external = |addresses: &[&str]| json!({ "externallyManagedMemberAddresses": addresses });
+    let three = || external(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    vec![
+        etcd_case(
+            "spec",
+            "only be set during creation",
+            vec![
+                create(three()),
+                update(three(), three()),
+                update(three(), external(&["10.0.0.1", "10.0.0.2", "10.0.0.4"])),
+            ],
+            vec![update(json!({}), three()), update(three(), json!({}))],
+        ),
+        etcd_case(
+            "spec",
+            "length must equal",
+            vec![create(json!({})), create(three())],
+            vec![create(external(&[])), create(external(&["10.0.0.1"]))],
+        ),
+    ]
 }
 
 /// Changes of the number of members.
@@ -299,12 +331,10 @@ fn address_cases() -> Vec<RuleCase> {
                 "http://host",
                 "http://host:2380",
                 "http://[::1]:2380",
+                // A URL without a host is valid for the API server, also with the CRDs of etcd-druid.
+                "http://",
             ]))],
-            vec![
-                create(extra(&["ftp://host"])),
-                create(extra(&["http://"])),
-                create(extra(&["host:1"])),
-            ],
+            vec![create(extra(&["ftp://host"])), create(extra(&["host:1"]))],
         ),
         etcd_case(
             "spec.etcd.bootstrapWithExistingCluster.members[].peerUrls[]",

@@ -25,9 +25,7 @@ pub(super) const SERVICE_ACCOUNT: &str = "system:serviceaccount:garden:etcd-main
 pub(super) async fn install_roles(values: &[&str]) -> (ApiServer, Client) {
     let server = ApiServer::start().await;
     let definitions = mainstay_crds::crd::all_crds();
-    server
-        .create_crds(definitions.map(|known| known.without_rules().crd))
-        .await;
+    server.create_crds(definitions.map(|known| known.crd)).await;
     let admin = server.client().await;
     for name in ["garden", "shoot", "other"] {
         let namespace =
@@ -89,16 +87,10 @@ pub(super) async fn create_etcd(server: &ApiServer, namespace: &str) -> Etcd {
     api.create(&PostParams::default(), &etcd).await.unwrap()
 }
 
-/// All objects and Jobs of an Etcd for this server, which has only `policy/v1beta1`.
+/// All objects and Jobs of an Etcd.
 fn render_all_objects(etcd: &Etcd) -> Vec<ManifestObject> {
     let manifests: Manifests = render_etcd(etcd);
     let mut objects = manifests.to_objects().unwrap();
-    for object in &mut objects {
-        if object.resource.kind == "PodDisruptionBudget" {
-            let budget = manifests.pod_disruption_budget.as_ref().unwrap();
-            *object = ManifestObject::from_budget_v1beta1(budget).unwrap();
-        }
-    }
     let jobs = render_jobs(etcd, &RenderInput::from_etcd(etcd));
     objects.extend(
         jobs.iter()
