@@ -1,39 +1,21 @@
-//! Reads the last event of a delta or of a small full snapshot.
-
-use std::error::Error as StdError;
-use std::io::{self, Read};
-use std::num::NonZeroUsize;
+//! Downloads a delta or a small full snapshot and reads its last event.
 
 use mainstay_archive::catalogue::SnapshotObject;
-use mainstay_archive::compression::{OpenStreamError, open_decoder};
-use mainstay_archive::delta::{DeltaError, DeltaReader};
-use mainstay_bbolt::{BboltError, Cursor, Database, Direction};
-use mainstay_mvcc::{KeyValue, KeyValueError, RevisionKey, RevisionKeyError, schema};
+use mainstay_history::{BackupEvent, EvidenceError, ObjectStream, is_caused_by};
 use mainstay_store::{SnapStore, StoreError};
-
-use super::history_match::LastEvent;
 
 /// Download buffer in bytes.
 const BUDGET_BYTES: u64 = 4 << 20;
 /// Largest full snapshot read into memory to find its last event.
 const MAX_DATABASE_BYTES: u64 = 16 << 20;
-/// Database size is a multiple of this; the bytes after the last block are the hash.
-const BLOCK_BYTES: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum LastEventError {
     #[error("open {key}")]
     Store { key: String, source: StoreError },
-    #[error("open the compressed stream of {key}")]
-    Compression {
-        key: String,
-        source: OpenStreamError,
-    },
-    #[error("read {key}")]
-    Delta { key: String, source: DeltaError },
-    #[error("read the database in {key}")]
-    Full { key: String, source: FullReadError },
+    #[error(transparent)]
+    Object(EvidenceError),
     #[error("task reading {key} failed")]
     Task {
         key: String,
@@ -41,42 +23,13 @@ pub(super) enum LastEventError {
     },
 }
 
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(super) enum FullReadError {
-    #[error("read the stream")]
-    Read(#[source] io::Error),
-    #[error(transparent)]
-    Structure(#[from] BboltError),
-    #[error("decode the revision of the newest row")]
-    Revision(#[from] RevisionKeyError),
-    #[error("decode the newest row")]
-    Row(#[from] KeyValueError),
-}
-
 impl LastEventError {
     /// Whether the object itself is damaged, as opposed to a failed download.
     pub(super) fn is_damage(&self) -> bool {
         match self {
-            Self::Compression { source, .. } => !is_store_error(source),
-            Self::Delta { source, .. } => !is_store_error(source),
-            Self::Full { source, .. } => !is_store_error(source),
+            Self::Object(error) => !is_caused_by(error, &|cause| cause.is::<StoreError>()),
             Self::Store { .. } | Self::Task { .. } => false,
         }
-    }
-}
-
-fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
-    if error.is::<StoreError>() {
-        return true;
-    }
-    // `io::Error::source` skips the error it wraps and returns that error's source.
-    let carried = error
-        .downcast_ref::<io::Error>()
-        .and_then(io::Error::get_ref);
-    match carried {
-        Some(carried) => is_store_error(carried),
-        None => error.source().is_some_and(is_store_error),
     }
 }
 
@@ -84,8 +37,8 @@ fn is_store_error(error: &(dyn StdError + 'static)) -> bool {
 pub(super) async fn read_last_event(
     store: &SnapStore,
     delta: &SnapshotObject,
-) -> Result<Option<LastEvent>, LastEventError> {
-    open_and_read(store, delta, read_delta).await
+) -> Result<Option<BackupEvent>, LastEventError> {
+    open_and_read(store, delta, mainstay_history::read_last_event).await
 }
 
 /// Returns the last event of a full snapshot; `None` if it has none or is too large. Dropping the future stops the
@@ -93,18 +46,21 @@ pub(super) async fn read_last_event(
 pub(super) async fn read_last_row(
     store: &SnapStore,
     full: &SnapshotObject,
-) -> Result<Option<LastEvent>, LastEventError> {
+) -> Result<Option<BackupEvent>, LastEventError> {
     if full.size > MAX_DATABASE_BYTES {
         return Ok(None);
     }
-    open_and_read(store, full, read_database).await
+    open_and_read(store, full, |full, stored| {
+        mainstay_history::read_newest_row(full, stored, MAX_DATABASE_BYTES)
+    })
+    .await
 }
 
 async fn open_and_read(
     store: &SnapStore,
     object: &SnapshotObject,
-    read: fn(&SnapshotObject, ObjectStream) -> Result<Option<LastEvent>, LastEventError>,
-) -> Result<Option<LastEvent>, LastEventError> {
+    read: fn(&SnapshotObject, ObjectStream) -> Result<Option<BackupEvent>, EvidenceError>,
+) -> Result<Option<BackupEvent>, LastEventError> {
     let key = || object.key.clone();
     let download = store
         .download_with_budget(&object.key, Some(object.size), BUDGET_BYTES)
@@ -114,70 +70,10 @@ async fn open_and_read(
     let stored: ObjectStream = Box::new(reader);
     let object = object.clone();
     let reading = tokio::task::spawn_blocking(move || read(&object, stored));
-    reading
+    let read = reading
         .await
-        .map_err(|source| LastEventError::Task { key: key(), source })?
-}
-
-/// The stored (compressed) bytes of an object.
-type ObjectStream = Box<dyn Read + Send>;
-
-/// Revision keys sort by revision and position in the transaction, so the last row is the last event.
-fn read_database(
-    full: &SnapshotObject,
-    stored: ObjectStream,
-) -> Result<Option<LastEvent>, LastEventError> {
-    let key = || full.key.clone();
-    let stream = open_decoder(&full.name.compression, stored, NonZeroUsize::MIN)
-        .map_err(|source| LastEventError::Compression { key: key(), source })?;
-    let newest = read_newest_row(stream);
-    newest.map_err(|source| LastEventError::Full { key: key(), source })
-}
-
-fn read_newest_row(stream: impl Read) -> Result<Option<LastEvent>, FullReadError> {
-    let mut bytes = Vec::new();
-    let mut stream = stream.take(MAX_DATABASE_BYTES + 1);
-    stream
-        .read_to_end(&mut bytes)
-        .map_err(FullReadError::Read)?;
-    // The size was checked compressed; the database may still be too large.
-    if bytes.len() as u64 > MAX_DATABASE_BYTES {
-        return Ok(None);
-    }
-    bytes.truncate(bytes.len() - bytes.len() % BLOCK_BYTES);
-    let database = Database::open(bytes)?;
-    let Some(rows) = database.bucket(schema::KEY)? else {
-        return Ok(None);
-    };
-    let mut rows = Cursor::new(&database, &rows, Direction::Backward)?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
-    let at = RevisionKey::decode(row.key)?;
-    let change = KeyValue::decode(row.value)?;
-    Ok(Some(LastEvent::from_row(at, &change)))
-}
-
-/// Keeps only events of the last revision, which the name carries.
-fn read_delta(
-    delta: &SnapshotObject,
-    stored: ObjectStream,
-) -> Result<Option<LastEvent>, LastEventError> {
-    let key = || delta.key.clone();
-    let stream = open_decoder(&delta.name.compression, stored, NonZeroUsize::MIN)
-        .map_err(|source| LastEventError::Compression { key: key(), source })?;
-    let mut reader = DeltaReader::new(stream);
-    let mut last = None;
-    loop {
-        match reader.next_event() {
-            Ok(Some(event)) if event.mod_revision >= delta.name.last => {
-                last = Some(LastEvent::from_event(&event));
-            }
-            Ok(Some(_)) => {}
-            Ok(None) => return Ok(last),
-            Err(source) => return Err(LastEventError::Delta { key: key(), source }),
-        }
-    }
+        .map_err(|source| LastEventError::Task { key: key(), source })?;
+    read.map_err(LastEventError::Object)
 }
 
 #[cfg(test)]
