@@ -23,6 +23,7 @@ pub mod directory;
 pub mod failure;
 pub mod fallback;
 pub(crate) mod health;
+pub(crate) mod history_check;
 pub(crate) mod members;
 pub mod outcome;
 pub mod rebuild;

@@ -39,8 +39,11 @@ fn to_finding(decision: InitDecision) -> InitFinding {
             RefuseCause::DataCorrupt => InitFinding::Corrupt,
             RefuseCause::Removed | RefuseCause::OtherCluster => InitFinding::Foreign,
             RefuseCause::NothingToRestore => InitFinding::NothingToRestore,
-            // The volume belongs to someone else: it must never be deleted.
-            RefuseCause::DataInUse | RefuseCause::WrongVolume => InitFinding::Refused,
+            // The volume belongs to someone else, or it is unproven that the backup replaces its data: never deleted.
+            RefuseCause::DataInUse
+            | RefuseCause::WrongVolume
+            | RefuseCause::HistoryDiverged
+            | RefuseCause::HistoryUnknown => InitFinding::Refused,
         },
     }
 }
@@ -65,6 +68,8 @@ mod tests {
             InitDecision::Wait(WaitCause::StoreUnreachable),
             InitDecision::Refuse(RefuseCause::WrongVolume),
             InitDecision::Refuse(RefuseCause::DataInUse),
+            InitDecision::Refuse(RefuseCause::HistoryDiverged),
+            InitDecision::Refuse(RefuseCause::HistoryUnknown),
         ];
         for decision in kept {
             assert!(!to_finding(decision).is_volume_unusable(), "{decision:?}");

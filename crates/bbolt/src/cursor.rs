@@ -94,19 +94,25 @@ impl<'d, S: ReadAt> Cursor<'d, S> {
         Ok(cursor)
     }
 
-    /// Moves a new forward cursor so that it returns the first item `>= bound` next.
+    /// Moves a new cursor so that it returns the first item `>= bound` next; a backward cursor, the last item `<= bound`.
     pub fn seek(&mut self, bound: &[u8]) -> Result<(), BboltError> {
         while let Some(frame) = self.path.last_mut() {
             let page = frame.page();
             let up_to = page.count_up_to(bound)?;
             if page.kind() == PageKind::Leaf {
                 let exact = up_to > 0 && page.item(up_to - 1)?.key == bound;
-                frame.remaining = frame.header.count - (up_to - usize::from(exact));
+                frame.remaining = match self.direction {
+                    Direction::Forward => frame.header.count - (up_to - usize::from(exact)),
+                    Direction::Backward => up_to,
+                };
                 return Ok(());
             }
             let element = up_to.saturating_sub(1);
             let (_, child) = page.child(element)?;
-            frame.remaining = frame.header.count.saturating_sub(element + 1);
+            frame.remaining = match self.direction {
+                Direction::Forward => frame.header.count.saturating_sub(element + 1),
+                Direction::Backward => element,
+            };
             self.descend(child)?;
         }
         Ok(())

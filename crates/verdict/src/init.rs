@@ -54,7 +54,7 @@ pub enum RestoreCause {
     DataMissing,
     /// The data directory of the only member is corrupt.
     DataCorrupt,
-    /// The data directory of the only member is older than the backup.
+    /// The data directory of the only member is older than the backup and has the same history.
     DataBehindBackup,
     /// The cluster is new and the backup is not empty: an earlier cluster of the same name wrote it.
     BackupExists,
@@ -91,6 +91,11 @@ pub enum RefuseCause {
     Removed,
     /// The data belongs to another cluster than the running one.
     OtherCluster,
+    /// The backup has newer revisions of another history than the data. Both are kept; an operator decides which one is
+    /// right.
+    HistoryDiverged,
+    /// The backup has newer revisions, and no common row proves that the data has the same history.
+    HistoryUnknown,
     /// The data of the only member of an existing cluster is missing and there is no backup. To accept the loss, an
     /// operator sets `initial-cluster-state` to `new`.
     NothingToRestore,
@@ -111,6 +116,9 @@ pub struct DataDirSummary {
     /// Highest revision etcd can reach: the database plus the WAL entries not applied yet. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest_revision: Option<i64>,
+    /// Relation to the backup; `None` if it was not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<BackupRelation>,
     /// Member id in hexadecimal, as etcd prints it; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_id: Option<String>,
@@ -127,10 +135,27 @@ impl DataDirSummary {
             verified: None,
             revision: None,
             highest_revision: None,
+            history: None,
             member_id: None,
             cluster_id: None,
         }
     }
+}
+
+/// Relation of the data to its backup, found by comparing rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BackupRelation {
+    /// The same history, and both end at the same revision.
+    Equal,
+    /// The same history, and the backup has more of it.
+    Behind,
+    /// The same history, and the data has more of it.
+    Ahead,
+    /// Two histories: both have a revision with different content.
+    Diverged,
+    /// No common row proves either.
+    Unknown,
 }
 
 /// Overall state of a data directory.

@@ -21,8 +21,8 @@ mod message;
 mod verdict;
 
 pub use init::{
-    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport,
-    MemberRegistration, RefuseCause, RestoreCause, VerificationDepth, WaitCause,
+    BackupRelation, BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision,
+    InitReport, MemberRegistration, RefuseCause, RestoreCause, VerificationDepth, WaitCause,
 };
 pub use message::{CommandDetails, TerminationMessage, TerminationMessageError};
 pub use verdict::{ReportedVerdict, Verdict};

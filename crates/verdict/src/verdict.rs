@@ -66,6 +66,10 @@ verdicts! {
     WrongVolume = "wrong-volume", 13;
     /// Another process uses the data directory, or a later writer fenced this one off.
     InUse = "in-use", 14;
+    /// The data directory is valid, and the backup is newer and of another history.
+    HistoryDiverged = "history-diverged", 15;
+    /// The data directory is valid, and the backup is newer and of an unknown history.
+    HistoryUnknown = "history-unknown", 16;
     /// The store holds no backup.
     NoBackup = "no-backup", 20;
     /// The backup does not contain the requested state.
@@ -149,6 +153,8 @@ mod tests {
             ("behind-backup", 12),
             ("wrong-volume", 13),
             ("in-use", 14),
+            ("history-diverged", 15),
+            ("history-unknown", 16),
             ("no-backup", 20),
             ("incomplete", 21),
             ("damaged-backup", 22),

@@ -37,6 +37,7 @@ mod raft;
 mod record;
 mod repair;
 mod request;
+pub mod rpc;
 mod segment;
 mod snapfile;
 pub mod v2store;

@@ -3,17 +3,23 @@
 //! ```text
 //! wrong volume, in use ───────────────────────────────► refuse
 //! valid and not older than the backup ────────────────► keep it
-//! missing, corrupt, older than the backup ─┬ a backup ► restore
+//! valid, an only member, the backup has newer names ──► compare rows (`history_check`)
+//!   the backup continues the data ────────────────────► restore
+//!   another or an unknown history ────────────────────► keep it and refuse; restore with --accept-history
+//! missing, corrupt ────────────────────────┬ a backup ► restore
 //!                                          ├ none, missing ► keep it: etcd bootstraps a new cluster
 //!                                          └ none, corrupt ► refuse
 //! store unreachable ──────────────────────────────────► refuse: this is not an empty backup
 //! ```
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use clap::Args;
 use mainstay_archive::chain::{ChainRequest, ChainTarget};
 use mainstay_datadir::{DirReport, DirVerdict, write_volume_guard};
 use mainstay_store::StoreArgs;
-use mainstay_verdict::Verdict;
+use mainstay_verdict::{BackupRelation, Verdict};
 
 use crate::backup::{Backup, newest_revision};
 use crate::cli::CommandContext;
@@ -21,6 +27,7 @@ use crate::directory::{self, RestorePlan};
 use crate::failure::CommandFailure;
 use crate::fallback::ChainSelection;
 use crate::health::{self, ValidationMode};
+use crate::history_check::{BackupComparison, compare_with_backup};
 use crate::members::{NewCluster, RestoreMemberArgs};
 use crate::outcome::CommandOutcome;
 use crate::restore_options::RestoreOptionsArgs;
@@ -31,7 +38,7 @@ use crate::upstream::UpstreamRestoreArgs;
 #[derive(Debug, Args)]
 #[command(
     long_about = "Verifies the data directory, and restores it from the backup if it is missing, corrupt, or \
-        older than the backup.\n\n\
+        older than the backup and of the same history.\n\n\
         For machines without Kubernetes, as a step before etcd starts. In a pod, use `init`. Never changes a \
         valid directory that is up to date, never restores to a volume of another namespace, and never treats \
         an unreachable store as an empty one.",
@@ -52,6 +59,12 @@ pub struct InitializeArgs {
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     pub(crate) namespace: Option<String>,
 
+    /// Restore over valid data although the backup has another history, or an unknown one
+    ///
+    /// The data is kept as <DIR>.before-<time>.
+    #[arg(long, env = "MAINSTAY_ACCEPT_HISTORY")]
+    pub(crate) accept_history: bool,
+
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     #[command(flatten)]
@@ -67,6 +80,8 @@ pub struct InitializeArgs {
 pub(crate) enum DataDirAction {
     /// etcd can start on it.
     Keep,
+    /// The names of the backup are newer: rows decide whether it continues the data.
+    Compare,
     /// There is neither data nor a backup: etcd bootstraps a new cluster.
     Bootstrap,
     Restore,
@@ -90,12 +105,39 @@ pub(crate) fn decide(
             let reached = report.facts.as_ref().map_or(0, health::highest_revision);
             // The WAL counts: etcd applies its entries after the start and may reach the backup.
             if members == 1 && newest.is_some_and(|newest| reached < newest) {
-                DataDirAction::Restore
+                DataDirAction::Compare
             } else {
                 DataDirAction::Keep
             }
         }
     }
+}
+
+/// Compares valid data with its backup. Fails if it is unproven that the backup continues the data, unless the user
+/// accepts that.
+fn decide_compared(
+    check: &BackupComparison,
+    is_accepted: bool,
+) -> Result<DataDirAction, CommandFailure> {
+    let (verdict, what) = match check.relation {
+        Some(BackupRelation::Behind) => return Ok(DataDirAction::Restore),
+        Some(BackupRelation::Equal | BackupRelation::Ahead) | None => {
+            return Ok(DataDirAction::Keep);
+        }
+        Some(_) if is_accepted => return Ok(DataDirAction::Restore),
+        Some(BackupRelation::Diverged) => (
+            Verdict::HistoryDiverged,
+            "the data directory is valid and has another history than its newer backup",
+        ),
+        Some(BackupRelation::Unknown) => (
+            Verdict::HistoryUnknown,
+            "the data directory is valid, and it is unproven that its newer backup has the same history",
+        ),
+    };
+    let failure = CommandFailure::from_reason(verdict, format!("{what}: {check}"));
+    Err(failure.with_next_step(
+        "check --store-prefix; to keep the data, use another prefix; to replace it by the backup, add --accept-history",
+    ))
 }
 
 /// Verifies the data directory and restores it if needed.
@@ -106,19 +148,14 @@ pub(crate) async fn run(
     let InitializeArgs {
         validation_mode,
         namespace,
+        accept_history,
         store,
         members,
         options,
         upstream: _,
     } = args;
     let data_dir = members.data_dir.clone();
-    if members.all_members {
-        return Err(CommandFailure::from_reason(
-            Verdict::Usage,
-            "initialize does not support --all-members",
-        )
-        .with_next_step("use `restore --all-members` to restore the directories of all members"));
-    }
+    refuse_all_members(&members)?;
     // Before the directory is read: the data of another namespace must not influence the decision.
     health::refuse_foreign_volume(&data_dir, namespace.as_deref())?;
     let report = health::verify_data_dir(data_dir.clone(), validation_mode).await?;
@@ -132,21 +169,21 @@ pub(crate) async fn run(
         .initial_cluster
         .as_ref()
         .map_or(1, |listed| listed.members().len());
-    let outcome = match decide(&report, newest, count) {
-        DataDirAction::Keep => health::to_outcome(&data_dir, &report)?,
-        DataDirAction::Bootstrap => {
-            let text = "neither data nor a backup exists: etcd bootstraps a new cluster";
-            CommandOutcome::new(
-                Verdict::Unchanged,
-                text,
-                &serde_json::json!({"dataDir": data_dir}),
-            )
-        }
+    let mut excluded = BTreeSet::new();
+    let mut action = decide(&report, newest, count);
+    if action == DataDirAction::Compare {
+        let check = compare_with_backup(&data_dir, &backup).await?;
+        action = decide_compared(&check, accept_history)?;
+        excluded = check.unreadable;
+    }
+    let outcome = match action {
+        DataDirAction::Keep | DataDirAction::Compare => health::to_outcome(&data_dir, &report)?,
+        DataDirAction::Bootstrap => report_bootstrap(&data_dir),
         DataDirAction::Refuse => return health::to_outcome(&data_dir, &report),
         DataDirAction::Restore => {
             refuse_multi_member_restore(count)?;
             let seating = members.build_new_cluster(context.now)?;
-            restore(&backup, seating, &options, context).await?
+            restore(&backup, excluded, seating, (&options, context)).await?
         }
     };
     // Last: a volume is marked only once it holds, or may hold, data of this namespace.
@@ -154,6 +191,21 @@ pub(crate) async fn run(
         write_volume_guard(&data_dir, &namespace)?;
     }
     Ok(outcome)
+}
+
+fn refuse_all_members(members: &RestoreMemberArgs) -> Result<(), CommandFailure> {
+    if !members.all_members {
+        return Ok(());
+    }
+    let reason = "initialize does not support --all-members";
+    Err(CommandFailure::from_reason(Verdict::Usage, reason)
+        .with_next_step("use `restore --all-members` to restore the directories of all members"))
+}
+
+fn report_bootstrap(data_dir: &Path) -> CommandOutcome {
+    let text = "neither data nor a backup exists: etcd bootstraps a new cluster";
+    let details = serde_json::json!({"dataDir": data_dir});
+    CommandOutcome::new(Verdict::Unchanged, text, &details)
 }
 
 /// Refuses to restore one member of several: it would bootstrap its own cluster.
@@ -170,12 +222,17 @@ fn refuse_multi_member_restore(members: usize) -> Result<(), CommandFailure> {
 
 async fn restore(
     backup: &Backup,
+    excluded: BTreeSet<String>,
     cluster: NewCluster,
-    options: &RestoreOptionsArgs,
-    context: &CommandContext,
+    (options, context): (&RestoreOptionsArgs, &CommandContext),
 ) -> Result<CommandOutcome, CommandFailure> {
+    // Without the objects that the comparison found unreadable.
+    let request = ChainRequest {
+        excluded,
+        ..ChainRequest::new(ChainTarget::Latest)
+    };
     let plan = RestorePlan {
-        selection: ChainSelection::find(&backup.catalogue, ChainRequest::new(ChainTarget::Latest))?,
+        selection: ChainSelection::find(&backup.catalogue, request)?,
         cluster,
         options: options.rebuild_options(&TargetArgs::default()),
         bump: options.revision_bump(newest_revision(&backup.catalogue)),

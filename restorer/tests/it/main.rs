@@ -10,6 +10,7 @@ mod bump;
 mod copy;
 mod data_dir_restore;
 mod fence;
+mod history;
 mod home;
 mod init;
 mod inspect;

@@ -14,10 +14,10 @@
 mod conflict;
 mod full_queue;
 mod handle;
-mod history_match;
 mod inventory;
 mod last_event;
 mod leader;
+mod live_history;
 mod plan;
 mod round;
 mod start_plan;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
 use mainstay_archive::name::SnapshotKind;
+use mainstay_history::{BackupEvent, HistoryMatch, match_history, read_key_history};
 use mainstay_ids::Revision;
 use mainstay_telemetry::ErrorChain;
 use tokio::sync::mpsc;
@@ -13,10 +14,10 @@ use tracing::{error, info, warn};
 
 use super::conflict::StoreConflict;
 use super::handle::SessionRequest;
-use super::history_match::{HistoryMatch, LastEvent, match_history};
 use super::inventory::Inventory;
 use super::last_event::{self, LastEventError};
 use super::leader::{BackupLeader, CONFLICT_RECHECK_INTERVAL};
+use super::live_history::MemberHistory;
 use super::start_plan::{FullSnapshotReason, StartInputs, StartPlan, plan_start};
 use crate::backup_store::{BackupStore, BackupStoreError};
 use crate::state;
@@ -201,10 +202,14 @@ impl BackupLeader {
     /// Compares an event with etcd's history; returns `if_unknown` if etcd compacted what is needed.
     async fn check_event(
         &self,
-        witness: &LastEvent,
+        witness: &BackupEvent,
         if_unknown: HistoryCheck,
     ) -> Result<HistoryCheck, PlanError> {
-        let key_history = self.etcd.read_key_history(witness, KEY_READ_TIMEOUT).await;
+        let member = MemberHistory {
+            etcd: &self.etcd,
+            limit: KEY_READ_TIMEOUT,
+        };
+        let key_history = read_key_history(&member, witness).await;
         let key_history = key_history.map_err(|error| to_plan_error("etcd", &error))?;
         let revision = witness.revision;
         match match_history(witness, &key_history) {
@@ -266,8 +271,8 @@ enum HistoryCheck {
 /// `None` if the object has no event or is damaged.
 fn skip_damaged(
     object: &SnapshotObject,
-    read: Result<Option<LastEvent>, LastEventError>,
-) -> Result<Option<LastEvent>, PlanError> {
+    read: Result<Option<BackupEvent>, LastEventError>,
+) -> Result<Option<BackupEvent>, PlanError> {
     match read {
         Ok(witness) => Ok(witness),
         Err(error) if error.is_damage() => {

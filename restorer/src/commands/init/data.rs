@@ -207,6 +207,7 @@ fn summarize_report(data_dir: &Path, report: &DirReport, mode: ValidationMode) -
         }),
         revision: facts.map(|facts| facts.revision.0),
         highest_revision: facts.map(health::highest_revision),
+        history: None,
         member_id: facts.and_then(|facts| Some(facts.member_id?.to_string())),
         cluster_id: facts.and_then(|facts| Some(facts.cluster_id?.to_string())),
     };

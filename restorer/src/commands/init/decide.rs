@@ -4,7 +4,8 @@
 //! | --- | --- | --- | --- | --- |
 //! | foreign, in use, removed | any | any | any | refuse |
 //! | sound | does not list it; or is another cluster | any | any | refuse |
-//! | sound | otherwise | one member | newer than the data | restore required |
+//! | sound | otherwise | one member | newer than the data, same history | restore required |
+//! | sound | otherwise | one member | newer than the data, other or unknown history | refuse |
 //! | sound | otherwise | otherwise | otherwise, also unreachable | start |
 //! | corrupt | unreachable | one member | present | restore required |
 //! | corrupt | unreachable | one member | unreachable | wait |
@@ -21,8 +22,8 @@
 //! | missing | unreachable | existing, several members | any | wait |
 
 use mainstay_verdict::{
-    BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, MemberRegistration,
-    RefuseCause, RestoreCause, WaitCause,
+    BackupRelation, BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision,
+    MemberRegistration, RefuseCause, RestoreCause, WaitCause,
 };
 
 /// The cluster as the configuration describes it.
@@ -97,15 +98,33 @@ fn decide_sound(
     match backup {
         // A single member can only be compared with the backup; one of several catches up from the others.
         BackupSummary::Present { newest_revision } if configured.is_single_member => {
-            let reached = data.highest_revision.unwrap_or(i64::MAX);
-            if reached < *newest_revision {
-                InitDecision::RestoreRequired(RestoreCause::DataBehindBackup)
+            if is_older_by_name(data, *newest_revision) {
+                decide_compared(data.history)
             } else {
                 InitDecision::Start
             }
         }
         // An unreachable store does not keep valid data from being served.
         _ => InitDecision::Start,
+    }
+}
+
+/// Returns whether the names of the snapshots have a higher revision than the data can reach. That is a reason to
+/// compare, not to act.
+pub(crate) fn is_older_by_name(data: &DataDirSummary, newest_backup: i64) -> bool {
+    data.highest_revision.unwrap_or(i64::MAX) < newest_backup
+}
+
+/// Valid data is replaced only if rows prove that the backup continues it.
+fn decide_compared(relation: Option<BackupRelation>) -> InitDecision {
+    match relation {
+        Some(BackupRelation::Behind) => {
+            InitDecision::RestoreRequired(RestoreCause::DataBehindBackup)
+        }
+        Some(BackupRelation::Diverged) => InitDecision::Refuse(RefuseCause::HistoryDiverged),
+        Some(BackupRelation::Unknown) => InitDecision::Refuse(RefuseCause::HistoryUnknown),
+        // No readable object is newer, or the store failed: neither keeps valid data from being served.
+        Some(BackupRelation::Equal | BackupRelation::Ahead) | None => InitDecision::Start,
     }
 }
 

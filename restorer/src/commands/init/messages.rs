@@ -57,6 +57,12 @@ pub(super) fn describe_decision(report: &InitReport, faults: Option<&str>) -> St
             RefuseCause::OtherCluster => {
                 format!("data of member {member} belongs to another cluster than the running one")
             }
+            RefuseCause::HistoryDiverged => format!(
+                "data of member {member} is valid and has another history than its newer backup: {faults}"
+            ),
+            RefuseCause::HistoryUnknown => format!(
+                "data of member {member} is valid, and it is unproven that its newer backup has the same history: {faults}"
+            ),
             RefuseCause::NothingToRestore => {
                 format!("data of member {member} is missing, and there is no backup")
             }
@@ -108,6 +114,9 @@ fn next_step(decision: InitDecision) -> Option<&'static str> {
             RefuseCause::WrongVolume => "mount the volume of this member",
             RefuseCause::Removed | RefuseCause::OtherCluster => {
                 "give the member an empty volume and add it as a learner"
+            }
+            RefuseCause::HistoryDiverged | RefuseCause::HistoryUnknown => {
+                "to keep the data, set another store prefix; to replace the data by the backup, create an EtcdOpsTask `restore: {}`"
             }
             RefuseCause::NothingToRestore => {
                 "to accept the data loss, set initial-cluster-state to new"

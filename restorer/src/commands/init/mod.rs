@@ -4,7 +4,8 @@
 //! configuration of all members ┐
 //! data directory: verified     ├─► decide (pure) ─┬─ start, bootstrap, join ─► the member's configuration, exit 0
 //! other members: queried       │                  ├─ wait ─► observe again, until the timeout
-//! backup: listed, if needed    ┘                  └─ restore required, refuse ─► exit, etcd does not start
+//! backup: listed, if needed;   ┘                  └─ restore required, refuse ─► exit, etcd does not start
+//!   compared with valid data if its names are newer
 //!                                     └─► report for the controller, in the termination message
 //! ```
 //!
@@ -19,15 +20,13 @@ pub(crate) mod decide;
 mod messages;
 pub(crate) mod template;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
-use mainstay_backup::list_snapshots;
 use mainstay_datadir::write_volume_guard;
 use mainstay_store::{StoreArgs, StoreConfig};
-use mainstay_telemetry::ErrorChain;
 use mainstay_verdict::{
     BackupSummary, ClusterSummary, DataDirSummary, DataState, InitDecision, InitReport, Verdict,
 };
@@ -36,11 +35,14 @@ use tracing::{info, warn};
 
 use self::cluster::{ClusterArgs, LocalMember, MemberResponse, choose_response};
 use self::data::{CleanStopUse, ExpectedOwner, ObservedDataDir};
-use self::decide::{ConfiguredCluster, InitialClusterState, decide, needs_backup, should_wait};
+use self::decide::{
+    ConfiguredCluster, InitialClusterState, decide, is_older_by_name, needs_backup, should_wait,
+};
 use self::template::{ConfigTemplate, InitialClusterConfig, TemplateError};
-use crate::backup::{newest_revision, to_store_config};
+use crate::backup::{Backup, newest_revision, to_store_config};
 use crate::cli::CommandContext;
 use crate::failure::CommandFailure;
+use crate::history_check::compare_with_backup;
 use crate::outcome::CommandOutcome;
 
 /// Interval of observing again while waiting.
@@ -56,6 +58,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
         existing data, or join as an added member. Otherwise etcd does not start: the data must be restored, \
         the controller or an operator must act first, or etcd must never start on this volume. Only the \
         first three decisions write the configuration and exit with 0.\n\n\
+        Valid data of an only member is compared with the backup if the names of the snapshots are newer: the \
+        data must be restored only if rows prove that the backup continues it.\n\n\
         Never changes data and never restores. The field `init` of the JSON result contains the observed \
         state and the decision. On machines without Kubernetes, use `initialize`.",
     after_help = "Exit codes: 0 etcd may start; 40 the data must be restored first; 41 the controller or an operator \
@@ -265,7 +269,10 @@ impl InitContext<'_> {
         }
     }
 
-    async fn observe(&self, observed: ObservedDataDir) -> Result<InitObservation, CommandFailure> {
+    async fn observe(
+        &self,
+        mut observed: ObservedDataDir,
+    ) -> Result<InitObservation, CommandFailure> {
         // Read again each time: the controller adds members to the template while init waits.
         let (template, member) = self.read_template()?;
         let configured = template.configured_cluster(&member)?;
@@ -289,9 +296,16 @@ impl InitContext<'_> {
             .as_ref()
             .map(|response| response.to_cluster_summary(myself));
         let cluster = cluster.unwrap_or(ClusterSummary::Unreachable);
-        let backup = self
+        let (backup, opened) = self
             .observe_backup(&observed.summary, &cluster, configured)
             .await;
+        if let (BackupSummary::Present { newest_revision }, Some(opened)) = (backup, opened)
+            && configured.is_single_member
+            && is_older_by_name(&observed.summary, newest_revision)
+            && observed.summary.state == DataState::Sound
+        {
+            compare_history(&mut observed, &template.data_dir()?, &opened).await;
+        }
         let decision = decide(&observed.summary, &cluster, configured, &backup);
         Ok(InitObservation {
             observed,
@@ -307,37 +321,44 @@ impl InitContext<'_> {
         data: &DataDirSummary,
         cluster: &ClusterSummary,
         configured: ConfiguredCluster,
-    ) -> BackupSummary {
+    ) -> (BackupSummary, Option<Backup>) {
         let Some(config) = &self.store else {
-            return BackupSummary::Unconfigured;
+            return (BackupSummary::Unconfigured, None);
         };
         if !needs_backup(data, cluster, configured) {
-            return BackupSummary::NotAsked;
+            return (BackupSummary::NotAsked, None);
         }
-        let listing = async {
-            let store = mainstay_store::SnapStore::open(config, &self.context.environment)
-                .map_err(|error| CommandFailure::from(error).reason().to_owned())?;
-            list_snapshots(&store)
-                .await
-                .map_err(|error| ErrorChain(&error).to_string())
-        };
+        let listing = Backup::open(config, &self.context.environment);
         // A member with valid data must not wait until an outage of the store ends.
         match timeout(self.store_timeout, listing).await {
-            Ok(Ok(catalogue)) => {
-                newest_revision(&catalogue).map_or(BackupSummary::Empty, |newest| {
-                    BackupSummary::Present {
-                        newest_revision: newest,
-                    }
-                })
-            }
-            Ok(Err(reason)) => {
-                warn!(error = reason, "failed to list the store");
-                BackupSummary::Unreachable
+            Ok(Ok(backup)) => match newest_revision(&backup.catalogue) {
+                Some(newest_revision) => (BackupSummary::Present { newest_revision }, Some(backup)),
+                None => (BackupSummary::Empty, None),
+            },
+            Ok(Err(failure)) => {
+                warn!(error = failure.reason(), "failed to list the store");
+                (BackupSummary::Unreachable, None)
             }
             Err(_) => {
                 warn!("listing the store timed out");
-                BackupSummary::Unreachable
+                (BackupSummary::Unreachable, None)
             }
+        }
+    }
+}
+
+/// Compares valid data with a backup whose names are newer. A failure of the store is no result: valid data starts.
+async fn compare_history(observed: &mut ObservedDataDir, data_dir: &Path, backup: &Backup) {
+    match compare_with_backup(data_dir, backup).await {
+        Ok(check) => {
+            observed.summary.history = check.relation;
+            observed.faults = Some(check.to_string());
+        }
+        Err(failure) => {
+            warn!(
+                error = failure.reason(),
+                "failed to compare the data with the backup"
+            );
         }
     }
 }

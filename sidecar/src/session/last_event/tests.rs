@@ -1,7 +1,10 @@
+use std::io::{self, Read};
+
 use jiff::Timestamp;
 use mainstay_archive::catalogue::{Catalogue, ListedObject};
 use mainstay_archive::compression::Compression;
 use mainstay_archive::delta::{DeltaWriter, Event, EventKind};
+use mainstay_history::ObjectStream;
 use mainstay_ids::{LeaseId, Revision};
 use mainstay_store::{Environment, StorageProvider, StoreConfig, StoreError};
 
@@ -42,6 +45,14 @@ fn sample_delta() -> (SnapshotObject, Vec<u8>) {
     let object = catalogue.deltas.remove(0);
     assert_eq!(object.name.compression, Compression::None);
     (object, bytes)
+}
+
+/// Reads the last event of a delta from its bytes.
+fn read_delta(
+    delta: &SnapshotObject,
+    stored: ObjectStream,
+) -> Result<Option<BackupEvent>, LastEventError> {
+    mainstay_history::read_last_event(delta, stored).map_err(LastEventError::Object)
 }
 
 fn object_stream(bytes: Vec<u8>) -> ObjectStream {

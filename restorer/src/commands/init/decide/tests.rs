@@ -291,3 +291,39 @@ fn documentation_table_has_a_row_for_every_decision() {
         assert!(rows.iter().any(|row| row.ends_with(&cell)), "{decision}");
     }
 }
+
+#[test]
+fn valid_data_is_replaced_only_by_a_backup_that_continues_it() {
+    let configured = ConfiguredCluster {
+        state: InitialClusterState::Existing,
+        is_single_member: true,
+        is_listed: true,
+    };
+    let newer = BackupSummary::Present {
+        newest_revision: 101,
+    };
+    let decide_with = |history| {
+        let data = DataDirSummary {
+            history,
+            ..data(DataState::Sound)
+        };
+        decide(&data, &ClusterSummary::Unreachable, configured, &newer)
+    };
+    let behind = InitDecision::RestoreRequired(RestoreCause::DataBehindBackup);
+    assert_eq!(decide_with(Some(BackupRelation::Behind)), behind);
+    let refused = [
+        (BackupRelation::Diverged, RefuseCause::HistoryDiverged),
+        (BackupRelation::Unknown, RefuseCause::HistoryUnknown),
+    ];
+    for (relation, cause) in refused {
+        assert_eq!(decide_with(Some(relation)), InitDecision::Refuse(cause));
+    }
+    // Nothing readable is newer, or the store failed during the comparison.
+    for relation in [
+        None,
+        Some(BackupRelation::Equal),
+        Some(BackupRelation::Ahead),
+    ] {
+        assert_eq!(decide_with(relation), InitDecision::Start, "{relation:?}");
+    }
+}

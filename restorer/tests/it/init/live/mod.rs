@@ -263,10 +263,42 @@ async fn single_member_without_data_is_restored_from_its_backup() {
 }
 
 #[tokio::test]
-async fn single_member_older_than_its_backup_is_restored() {
+async fn single_member_with_another_history_than_its_backup_is_not_restored() {
     let stage = InitTestbed::with_fixture(ETCD_VERSION, 1, "gzip-3.5.30");
     let (etcd, _) = start_one_member(&stage).await;
     etcd.stop();
+    let init_result = stage.run_init(0, &BUCKET_FLAGS);
+    assert_eq!(
+        init_result.summary(),
+        (42, "refuse", "historyDiverged"),
+        "{}",
+        init_result.json
+    );
+    // Without a backup to compare with, the member starts.
+    assert_eq!(stage.run_init(0, &[]).summary(), (0, "start", ""));
+}
+
+/// Restores the fixture up to a revision into the data directory of the only member.
+fn restore_up_to(stage: &InitTestbed, revision: &str) {
+    let restored = std::process::Command::new(env!("CARGO_BIN_EXE_mainstay-restorer"))
+        .args(["restore", "--name=etcd-0", "--to-revision", revision])
+        .args(BUCKET_FLAGS)
+        .arg(format!("--data-dir={}", stage.data_dir(0).display()))
+        .arg(format!(
+            "--initial-advertise-peer-urls={}",
+            stage.peer_url(0)
+        ))
+        .env_clear()
+        .env("HOME", stage.home.root())
+        .status();
+    assert!(restored.unwrap().success());
+}
+
+#[test]
+fn single_member_behind_its_own_backup_is_restored() {
+    let stage = InitTestbed::with_fixture(ETCD_VERSION, 1, "gzip-3.5.30");
+    stage.write_templates("existing", &[0]);
+    restore_up_to(&stage, "1200");
     let init_result = stage.run_init(0, &BUCKET_FLAGS);
     assert_eq!(
         init_result.summary(),
@@ -274,8 +306,22 @@ async fn single_member_older_than_its_backup_is_restored() {
         "{}",
         init_result.json
     );
-    // Without a backup to compare with, the member starts.
-    assert_eq!(stage.run_init(0, &[]).summary(), (0, "start", ""));
+}
+
+#[test]
+fn stray_object_does_not_stop_a_member_with_current_data() {
+    let stage = InitTestbed::with_fixture(ETCD_VERSION, 1, "gzip-3.5.30");
+    stage.write_templates("existing", &[0]);
+    restore_up_to(&stage, "2385");
+    let stray = "bucket/etcd-main/v2/Full-00000000-99999999-1794799999.gz";
+    fs::write(stage.home.path(stray), "not a snapshot").unwrap();
+    let init_result = stage.run_init(0, &BUCKET_FLAGS);
+    assert_eq!(
+        init_result.summary(),
+        (0, "start", ""),
+        "{}",
+        init_result.json
+    );
 }
 
 #[tokio::test]

@@ -1,17 +1,12 @@
 use super::*;
 
 fn written_key(created: i64, modified: i64, version: i64, value: &[u8]) -> WrittenKey {
-    WrittenKey {
-        create_revision: Revision(created),
-        mod_revision: Revision(modified),
-        version,
-        value_hash: Sha256::digest(value).into(),
-    }
+    WrittenKey::new(Revision(created), Revision(modified), version, value)
 }
 
 /// The third put of the key, at revision 50.
-fn put_event() -> LastEvent {
-    LastEvent {
+fn put_event() -> BackupEvent {
+    BackupEvent {
         key: b"k".to_vec(),
         revision: Revision(50),
         put: Some(written_key(10, 50, 3, b"v")),
@@ -19,8 +14,8 @@ fn put_event() -> LastEvent {
 }
 
 /// The deletion of the key at revision 50.
-fn delete_event() -> LastEvent {
-    LastEvent {
+fn delete_event() -> BackupEvent {
+    BackupEvent {
         put: None,
         ..put_event()
     }

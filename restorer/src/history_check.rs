@@ -1,0 +1,236 @@
+//! Compares sound data with its backup before anything may replace it. Used by `init`, which only decides, and by
+//! `initialize`, which also restores.
+//!
+//! Names of objects only say whether a comparison is needed. Objects that are unreadable are left out: a stray name
+//! proves nothing about the data.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mainstay_archive::catalogue::{Catalogue, SnapshotObject};
+use mainstay_archive::chain::{ChainRequest, ChainTarget, ChooseError, SnapshotChain, choose};
+use mainstay_backup::ObjectSource;
+use mainstay_history::replay::ReplayScope;
+use mainstay_history::{
+    ChainFinding, ChainReader, CompareHistoryError, DataDirHistory, EvidenceError, FullReadError,
+    HistoryRelation, ObjectStream, relate_to_chain,
+};
+use mainstay_store::is_store_failure;
+use mainstay_telemetry::ErrorChain;
+use mainstay_verdict::{BackupRelation, Verdict};
+use tracing::{info, warn};
+
+use crate::backup::{Backup, StoreObjectSource};
+use crate::directory::database_path;
+use crate::failure::CommandFailure;
+use crate::rebuild::Meter;
+
+/// Limit of unreadable objects: each one costs a download.
+const MAX_UNREADABLE: usize = 8;
+
+/// Result of comparing data with its backup.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BackupComparison {
+    /// `None` if no readable object of the backup could be compared.
+    pub(crate) relation: Option<BackupRelation>,
+    finding: Option<ChainFinding>,
+    /// Why the relation is unknown.
+    reason: Option<String>,
+    /// Keys of unreadable objects.
+    pub(crate) unreadable: BTreeSet<String>,
+}
+
+impl BackupComparison {
+    fn unknown(reason: String, unreadable: BTreeSet<String>) -> Self {
+        Self {
+            relation: Some(BackupRelation::Unknown),
+            reason: Some(reason),
+            unreadable,
+            finding: None,
+        }
+    }
+}
+
+impl fmt::Display for BackupComparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.finding, &self.reason) {
+            (Some(finding), _) => {
+                let ChainFinding {
+                    object,
+                    compared_at,
+                    data_revision,
+                    chain_revision,
+                    ..
+                } = finding;
+                let result = match finding.relation {
+                    HistoryRelation::Diverged => "different rows",
+                    HistoryRelation::Unknown => "no common row",
+                    _ => "the same row",
+                };
+                write!(
+                    f,
+                    "data ends at revision {data_revision}, the backup at {chain_revision}; {object} and the data have \
+                     {result} at revision {compared_at}"
+                )?;
+            }
+            (None, Some(reason)) => write!(f, "the comparison failed: {reason}")?,
+            (None, None) => f.write_str("no object of the backup could be compared")?,
+        }
+        if !self.unreadable.is_empty() {
+            let names: Vec<&str> = self.unreadable.iter().map(String::as_str).collect();
+            write!(f, "; unreadable: {}", names.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares the data of an only member with its backup. The directory must be sound.
+///
+/// # Errors
+///
+/// Only if the store fails: then nothing is known.
+pub(crate) async fn compare_with_backup(
+    data_dir: &Path,
+    backup: &Backup,
+) -> Result<BackupComparison, CommandFailure> {
+    let reader = BackupReader {
+        sources: backup.sources(&Arc::new(Meter::default())),
+        scratch_dir: scratch_dir(data_dir),
+    };
+    let (data_dir, catalogue) = (data_dir.to_owned(), backup.catalogue.clone());
+    let work = tokio::task::spawn_blocking(move || compare(&data_dir, &catalogue, &reader));
+    let check = work
+        .await
+        .map_err(|error| CommandFailure::new(Verdict::Failed, &error))??;
+    info!(relation = ?check.relation, "{check}");
+    Ok(check)
+}
+
+/// The volume of the data: other directories of a container may be read-only or small.
+fn scratch_dir(data_dir: &Path) -> PathBuf {
+    let parent = data_dir.parent().filter(|path| *path != Path::new(""));
+    parent.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Opens the data, without its log if that cannot be replayed: the database alone may prove that it has all of the
+/// backup. Returns why the log was not read.
+fn open_data(data_dir: &Path) -> Result<(DataDirHistory, Option<String>), String> {
+    // Of an only voter, so every entry of its log is committed.
+    let (db, wal) = (database_path(data_dir), data_dir.join("member/wal"));
+    let unread = match DataDirHistory::open(&db, &wal, ReplayScope::OnlyVoter) {
+        Ok(data) => return Ok((data, None)),
+        Err(error) => ErrorChain(&error).to_string(),
+    };
+    match DataDirHistory::open_database(&db) {
+        Ok(data) => Ok((data, Some(unread))),
+        Err(error) => Err(ErrorChain(&error).to_string()),
+    }
+}
+
+fn compare(
+    data_dir: &Path,
+    catalogue: &Catalogue,
+    reader: &impl ChainReader,
+) -> Result<BackupComparison, CommandFailure> {
+    let mut unreadable = BTreeSet::new();
+    let (data, unread_log) = match open_data(data_dir) {
+        Ok(opened) => opened,
+        Err(reason) => return Ok(BackupComparison::unknown(reason, unreadable)),
+    };
+    while unreadable.len() <= MAX_UNREADABLE {
+        let Some(chain) = newest_chain(catalogue, &unreadable) else {
+            return Ok(BackupComparison {
+                unreadable,
+                ..BackupComparison::default()
+            });
+        };
+        let error = match relate_to_chain(&data, catalogue, &chain, reader) {
+            Ok(finding) => {
+                if let (HistoryRelation::Behind, Some(reason)) = (finding.relation, unread_log) {
+                    return Ok(BackupComparison::unknown(reason, unreadable));
+                }
+                return Ok(BackupComparison {
+                    relation: Some(to_reported(finding.relation)),
+                    finding: Some(finding),
+                    reason: None,
+                    unreadable,
+                });
+            }
+            Err(error) => error,
+        };
+        match &error {
+            error if is_store_failure(error) => {
+                return Err(CommandFailure::new(Verdict::StoreUnavailable, error));
+            }
+            CompareHistoryError::Object(object) if !is_local(object) => {
+                warn!(object_key = object.key(), error = %ErrorChain(object), "object of the backup is unreadable");
+                unreadable.insert(object.key().to_owned());
+            }
+            error => {
+                let reason = ErrorChain(error).to_string();
+                return Ok(BackupComparison::unknown(reason, unreadable));
+            }
+        }
+    }
+    let reason = format!("more than {MAX_UNREADABLE} objects of the backup are unreadable");
+    Ok(BackupComparison::unknown(reason, unreadable))
+}
+
+/// A full local disk says nothing about an object.
+fn is_local(error: &EvidenceError) -> bool {
+    matches!(
+        error,
+        EvidenceError::Full {
+            source: FullReadError::Scratch(_),
+            ..
+        }
+    )
+}
+
+/// The newest chain without a gap and without the unreadable objects.
+fn newest_chain(catalogue: &Catalogue, unreadable: &BTreeSet<String>) -> Option<SnapshotChain> {
+    let request = |target| ChainRequest {
+        excluded: unreadable.clone(),
+        ..ChainRequest::new(target)
+    };
+    match choose(catalogue, &request(ChainTarget::Latest)) {
+        Ok(chain) => Some(chain),
+        Err(ChooseError::MissingRevisions {
+            newest_restorable, ..
+        }) => choose(
+            catalogue,
+            &request(ChainTarget::Revision(newest_restorable)),
+        )
+        .ok(),
+        Err(_) => None,
+    }
+}
+
+fn to_reported(relation: HistoryRelation) -> BackupRelation {
+    match relation {
+        HistoryRelation::Equal => BackupRelation::Equal,
+        HistoryRelation::Behind => BackupRelation::Behind,
+        HistoryRelation::Ahead => BackupRelation::Ahead,
+        HistoryRelation::Diverged => BackupRelation::Diverged,
+        HistoryRelation::Unknown => BackupRelation::Unknown,
+    }
+}
+
+struct BackupReader {
+    sources: StoreObjectSource,
+    scratch_dir: PathBuf,
+}
+
+impl ChainReader for BackupReader {
+    fn open(&self, object: &SnapshotObject) -> io::Result<ObjectStream> {
+        self.sources.open(object)
+    }
+
+    fn scratch(&self) -> io::Result<File> {
+        tempfile::tempfile_in(&self.scratch_dir)
+    }
+}
