@@ -79,6 +79,7 @@ directions() {
   for crate in mainstay-restorer mainstay-sidecar mainstay-store mainstay-datadir mainstay-telemetry mainstay-crds mainstay-coordination; do
     forbid "$crate" mainstay-testkit mainstay-controller
   done
+  forbid mainstay-engine kube object_store tonic prost mainstay-store mainstay-archive mainstay-testkit
   forbid mainstay-crds tokio mainstay-store
   forbid mainstay-controller mainstay-bbolt mainstay-wal mainstay-mvcc mainstay-testkit
   everything=$(reach --workspace --all-features --edges normal,build,dev)

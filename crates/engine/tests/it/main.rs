@@ -1,0 +1,4 @@
+//! The conformance suite, and what an engine promises beyond it.
+
+mod export;
+mod memory;
