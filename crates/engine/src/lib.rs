@@ -35,6 +35,7 @@ mod export;
 mod hub;
 mod memory;
 mod mvcc;
+mod redb;
 mod request;
 mod row;
 mod row_store;
@@ -50,6 +51,7 @@ pub use expiry::LeaseExpiry;
 pub use hub::Hub;
 pub use memory::{MemoryRows, memory_engine};
 pub use mvcc::{Mvcc, MvccOptions};
+pub use redb::{RedbRows, redb_engine};
 pub use request::{
     Compare, CompareResult, CompareTarget, DeleteRange, HistoryQuery, KeyRange, Op, Projection,
     Put, PutLease, RangeQuery, Txn,

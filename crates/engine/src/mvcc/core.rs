@@ -188,10 +188,12 @@ fn check_compaction(state: &State, revision: Revision) -> Result<(), EngineError
             current: state.current,
         });
     }
-    match state.compacted {
-        Some(oldest) if revision <= oldest => Err(EngineError::Compacted { oldest }),
-        _ => Ok(()),
+    // etcd counts as compacted at -1 before the first compaction.
+    let oldest = state.compacted.unwrap_or(Revision(-1));
+    if revision <= oldest {
+        return Err(EngineError::Compacted { oldest });
     }
+    Ok(())
 }
 
 fn revoke(

@@ -2,3 +2,4 @@
 
 mod export;
 mod memory;
+mod redb;
