@@ -81,6 +81,7 @@ directions() {
   done
   forbid mainstay-backup kube mainstay-datadir mainstay-coordination
   forbid mainstay-etcd kube object_store mainstay-store
+  forbid mainstay-engine kube object_store tonic prost mainstay-store mainstay-archive mainstay-testkit
   forbid mainstay-crds tokio mainstay-store
   forbid mainstay-controller mainstay-backup mainstay-bbolt mainstay-wal mainstay-mvcc mainstay-testkit
   everything=$(reach --workspace --all-features --edges normal,build,dev)

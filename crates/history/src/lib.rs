@@ -31,6 +31,4 @@ pub use event::{BackupEvent, WrittenKey};
 pub use key_match::{
     HistoryMatch, KeyHistory, KeyLookup, LiveHistory, match_history, read_key_history,
 };
-pub use object::{
-    EvidenceError, FullReadError, ObjectStream, read_last_event, read_newest_row,
-};
+pub use object::{EvidenceError, FullReadError, ObjectStream, read_last_event, read_newest_row};
