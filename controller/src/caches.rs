@@ -14,7 +14,7 @@ pub(crate) mod packed;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,6 +37,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
+use crate::fingerprint::hash_value;
 use crate::trim;
 
 pub(crate) use lazy_etcd::LazyEtcd;
@@ -362,12 +363,6 @@ fn owning_etcd(
 /// For kinds of which every change is relevant.
 fn hash_resource_version<K: Resource>(object: &K) -> u64 {
     hash_value(&object.meta().resource_version)
-}
-
-pub(crate) fn hash_value(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

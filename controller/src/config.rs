@@ -10,6 +10,8 @@ use mainstay_crds::scalar::DurationString;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use crate::model::UpkeepPolicy;
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorConfiguration {
@@ -183,6 +185,18 @@ pub struct CompactionController {
     /// Time a finished Job is kept so that its metrics can be scraped.
     #[serde(deserialize_with = "span")]
     pub(crate) metrics_scrape_wait_duration: Duration,
+}
+
+impl From<&CompactionController> for UpkeepPolicy {
+    fn from(compaction: &CompactionController) -> Self {
+        Self {
+            is_compaction_enabled: compaction.enabled,
+            events_threshold: compaction.events_threshold,
+            full_snapshot_threshold: compaction.trigger_full_snapshot_threshold,
+            job_deadline: compaction.active_deadline_duration,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for CompactionController {

@@ -18,14 +18,13 @@ use mainstay_manifests::OperatorSettings;
 use tokio_util::task::TaskTracker;
 
 use crate::caches::{LazyEtcd, Stores};
-use crate::decide::ReconcilePolicy;
 use crate::intervals;
 use crate::leader::Leadership;
 use crate::metrics::ControllerMetrics;
-use crate::observe::{FallbackSnapshot, LogRead, Observation, SnapshotRequest};
+use crate::model::{
+    EtcdKey, FallbackSnapshot, LogRead, Observation, ReconcilePolicy, SnapshotRequest, Thresholds,
+};
 use crate::probe::ReconcileProbe;
-use crate::status::Thresholds;
-use crate::validate::DesiredState;
 use crate::write_scheduler::WriteScheduler;
 
 pub(crate) struct Context {
@@ -60,27 +59,6 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("settings", &self.settings)
             .finish_non_exhaustive()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct EtcdKey {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-impl fmt::Display for EtcdKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl DesiredState {
-    pub(crate) fn key(&self) -> EtcdKey {
-        EtcdKey {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-        }
     }
 }
 
@@ -371,7 +349,7 @@ impl LocalState {
 mod tests {
     use super::*;
     use crate::decide::tests::fixture::{ClusterFixture, noon, pvc};
-    use crate::observe::{Ordinal, SnapshotLease};
+    use crate::model::{Ordinal, SnapshotLease};
 
     #[test]
     fn deleted_object_counts_as_deleting_before_the_watch_reports_it() {

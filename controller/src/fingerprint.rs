@@ -1,6 +1,7 @@
 //! Short hashes of contents.
 
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 
@@ -16,6 +17,13 @@ pub(crate) fn compute(content: &[u8]) -> String {
         write!(text, "{byte:02x}").ok();
     }
     text
+}
+
+/// A hash within this process: it may differ in another version of this program.
+pub(crate) fn hash_value(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -33,7 +33,9 @@ mod fingerprint;
 pub mod http;
 pub(crate) mod intervals;
 pub(crate) mod leader;
+pub(crate) mod messages;
 pub mod metrics;
+pub(crate) mod model;
 pub(crate) mod observe;
 pub mod probe;
 mod publish;
@@ -45,3 +47,6 @@ pub(crate) mod tasks;
 mod trim;
 pub(crate) mod validate;
 pub(crate) mod write_scheduler;
+
+#[cfg(test)]
+mod module_graph;

@@ -16,10 +16,7 @@ use prometheus::{
 
 use self::compaction::CompactionMetrics;
 use self::protection::ProtectionMetrics;
-use crate::context::EtcdKey;
-use crate::decide::ReconcileStep;
-use crate::observe::JobState;
-use crate::status::NOT_CHECKED;
+use crate::model::{EtcdKey, JobState, NOT_CHECKED, ReconcileStep};
 
 /// Media type of the rendered metrics.
 pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;

@@ -14,11 +14,12 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::act::annotations::FIELD_MANAGER;
-use crate::context::{Context, EtcdKey};
+use crate::context::Context;
 use crate::leader::LeadershipLost;
+use crate::model::EtcdKey;
+use crate::model::annotations::{FIELD_MANAGER, FINALIZER, LEGACY_OPERATION, OPERATION, RECONCILE};
 use crate::status::{StatusEvent, StatusEventKind, collect_events};
-use crate::validate::{FINALIZER, LEGACY_OPERATION, OPERATION, RECONCILE, SpecError};
+use crate::validate::SpecError;
 
 /// Conditions that become Unknown when the cluster is not observed. Others record past events that are stored nowhere else,
 /// or belong to other writers.

@@ -16,15 +16,20 @@ use tokio::time::Instant;
 use tracing::{Instrument, debug, info_span, warn};
 
 use crate::act::{self, ActError, ActOutcome, Teardown, Work};
-use crate::caches::{LazyEtcd, hash_value};
-use crate::context::{Context, EtcdKey};
-use crate::decide::{self, Blocker, LastKnown, ReconcilePlan, World, is_spec_accepted};
+use crate::caches::LazyEtcd;
+use crate::context::Context;
+use crate::decide;
+use crate::fingerprint::hash_value;
 use crate::intervals;
 use crate::metrics::ReconcileOutcome;
-use crate::observe::{self, DialError, Dialer, LogRead, Objects, Observation, RestoreProgress};
+use crate::model::{
+    Blocker, DesiredState, EtcdKey, LastKnown, LogRead, Observation, ReconcilePlan,
+    RestoreProgress, World,
+};
+use crate::observe::{self, DialError, Dialer, Objects};
 use crate::publish::{self, PublishError};
 use crate::status::{self, Facts, ReconcileFailure};
-use crate::validate::{self, DesiredState, SpecError};
+use crate::validate::{self, SpecError};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -231,7 +236,7 @@ async fn remove_handled_annotations(
     plan: &ReconcilePlan,
     world: &World<'_>,
 ) -> Result<(), PublishError> {
-    if world.desired.requests.reconcile && is_spec_accepted(world) && plan.effective_spec.is_some()
+    if world.desired.requests.reconcile && world.is_spec_accepted() && plan.effective_spec.is_some()
     {
         publish::remove_reconcile_request(ctx, etcd).await?;
     }
@@ -310,7 +315,7 @@ fn read_last_known(etcd: &Etcd) -> LastKnown {
         // The oldest member limits the upgrade path.
         etcd_version: versions.filter_map(EtcdVersion::parse).min(),
         data_lost_since: status.and_then(status::read_data_lost_since),
-        upkeep: status.map(status::told_upkeep).unwrap_or_default(),
+        upkeep: status.map(status::read_reported_upkeep).unwrap_or_default(),
     }
 }
 

@@ -28,21 +28,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
-use crate::act::annotations::FIELD_MANAGER;
 use crate::args::OperatorArgs;
 use crate::caches::backoff::WatchBackoff;
 use crate::caches::{LazyEtcd, PAGE_SIZE, WatchScope, Watches};
 use crate::config::OperatorConfiguration;
 use crate::context::{Context, LocalState, ReconcileTrigger};
-use crate::decide::ReconcilePolicy;
-use crate::decide::upkeep::UpkeepPolicy;
 use crate::discovery;
 use crate::http::{self, Readiness};
 use crate::leader::{LeaderElector, Leadership};
 use crate::metrics::ControllerMetrics;
+use crate::model::annotations::FIELD_MANAGER;
+use crate::model::{ReconcilePolicy, Thresholds};
 use crate::probe::ReconcileProbe;
 use crate::reconcile::{error_policy, reconcile};
-use crate::status::Thresholds;
 use crate::write_scheduler::WriteScheduler;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -319,7 +317,7 @@ impl Manager {
             settings: self.args.to_settings(&self.config),
             policy: ReconcilePolicy {
                 auto_reconcile: etcd.enable_etcd_spec_auto_reconcile,
-                upkeep: UpkeepPolicy::from_config(&self.config.controllers.compaction),
+                upkeep: (&self.config.controllers.compaction).into(),
                 ..ReconcilePolicy::default()
             },
             thresholds: Thresholds {

@@ -10,7 +10,7 @@ use mainstay_manifests::ETCD_CONTAINER;
 use mainstay_manifests::labels::JOB_ETCD;
 use mainstay_manifests::tls::is_certificate_reference;
 
-use crate::caches::hash_value;
+use crate::fingerprint::hash_value;
 
 /// Keeps of the spec only volume names, container images, ports of listeners and references to certificates.
 pub(crate) fn trim_pod(pod: &mut Pod) {

@@ -3,146 +3,30 @@
 //! Later stages do not read the raw spec again, except to render objects. Invariant: a value that cannot be parsed is
 //! an error, never a default.
 
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
 use kube::ResourceExt;
 use mainstay_crds::Etcd;
-use mainstay_crds::etcd::{APPROVE_RECOVERY, RecoveryMode, VolumeGrowth};
+use mainstay_crds::etcd::APPROVE_RECOVERY;
 use mainstay_crds::scalar::DurationString;
 
-use crate::decide::upkeep::DesiredUpkeep;
-use crate::observe::{Ordinal, PeerTlsStage};
+use crate::model::annotations::{
+    DISABLE_COMPONENT_PROTECTION, DISABLE_RUNTIME_COMPONENTS, LEGACY_OPERATION, OPERATION,
+    RECONCILE, SUSPEND_RECONCILE, WITHOUT_SNAPSHOT,
+};
+use crate::model::{
+    DesiredBackup, DesiredRecovery, DesiredState, DesiredUpkeep, DriftPolicy, Peers, Requests,
+    count_members,
+};
 use mainstay_ids::StorageProvider;
-use mainstay_manifests::names;
 use mainstay_manifests::quantity::to_bytes;
 use mainstay_manifests::store::provider_from_alias;
 
-/// Requests one reconcile of the spec; removed when it is done.
-pub(crate) const OPERATION: &str = "druid.gardener.cloud/operation";
-/// The older key, which Gardener still writes.
-pub(crate) const LEGACY_OPERATION: &str = "gardener.cloud/operation";
-/// The value of both keys.
-pub(crate) const RECONCILE: &str = "reconcile";
-/// Suspends spec changes while it is set, with any value.
-pub(crate) const SUSPEND_RECONCILE: &str = "druid.gardener.cloud/suspend-etcd-spec-reconcile";
-/// Keeps manual changes to managed objects while it is set, with any value.
-pub(crate) const DISABLE_COMPONENT_PROTECTION: &str =
-    "druid.gardener.cloud/disable-etcd-component-protection";
-/// Creates configuration objects but no pods while it is set, with any value.
-pub(crate) const DISABLE_RUNTIME_COMPONENTS: &str =
-    "druid.gardener.cloud/disable-etcd-runtime-component-creation";
-/// Skips the snapshot before a disruptive change; the value is the generation it holds for.
-pub(crate) const WITHOUT_SNAPSHOT: &str = "etcd-mainstay.io/without-snapshot";
-/// Keeps an Etcd until its objects are deleted. The name is etcd-druid's.
-pub(crate) const FINALIZER: &str = "druid.gardener.cloud/etcd-druid";
-
-/// More members than any etcd has; a larger number is a typo.
-pub(crate) const MAX_MEMBERS: u32 = 99;
 /// 16Gi, as with etcd-druid.
 pub(crate) const DEFAULT_STORAGE_BYTES: u64 = 16 << 30;
 /// The sidecar's default.
 const DEFAULT_DELTA_SECONDS: i64 = 20;
+const DEFAULT_PEER_PORT: i32 = 2380;
 /// The sidecar takes no delta snapshots when the period is shorter.
 const MIN_DELTA_SECONDS: i64 = 1;
-
-/// The validated spec.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DesiredState {
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    pub(crate) generation: i64,
-    /// 0 when `spec.replicas` is out of range; the value is then in `invalid_replicas` and refused.
-    pub(crate) replicas: u32,
-    /// `spec.replicas`, if it is negative or larger than the maximum.
-    pub(crate) invalid_replicas: Option<i32>,
-    pub(crate) member_prefix: Option<String>,
-    /// Image of etcd, defaults applied.
-    pub(crate) etcd_image: String,
-    /// Bytes of each volume.
-    pub(crate) storage_bytes: u64,
-    /// Whether existing volumes are expanded when `storage_bytes` grows.
-    pub(crate) volume_growth: VolumeGrowth,
-    /// `None` without a store.
-    pub(crate) backup: Option<DesiredBackup>,
-    pub(crate) recovery: DesiredRecovery,
-    /// Schedules and thresholds of compactions and restore drills.
-    pub(crate) upkeep: DesiredUpkeep,
-    pub(crate) peers: Peers,
-    /// Whether the cluster still has to join an existing one.
-    pub(crate) joins_existing_cluster: bool,
-    pub(crate) has_external_members: bool,
-    pub(crate) requests: Requests,
-    pub(crate) deletion_timestamp: Option<Timestamp>,
-}
-
-/// Whether and how lost data is recovered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DesiredRecovery {
-    pub(crate) mode: RecoveryMode,
-    /// ID of the recovery that the approval annotation names.
-    pub(crate) approved_id: Option<String>,
-}
-
-/// Addresses under which members reach each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Peers {
-    pub(crate) tls: bool,
-    pub(crate) port: i32,
-    /// Further peer URLs, by member name including the prefix.
-    pub(crate) additional_urls: BTreeMap<String, Vec<String>>,
-}
-
-impl Peers {
-    const DEFAULT_PORT: i32 = 2380;
-
-    fn from_etcd(etcd: &Etcd) -> Self {
-        let server = &etcd.spec.etcd;
-        let additional = server.additional_advertise_peer_urls.iter().flatten();
-        Self {
-            tls: server.peer_url_tls.is_some(),
-            port: server.server_port.unwrap_or(Self::DEFAULT_PORT),
-            additional_urls: additional
-                .map(|more| {
-                    (
-                        more.member_name.clone(),
-                        more.urls.iter().map(ToString::to_string).collect(),
-                    )
-                })
-                .collect(),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DesiredBackup {
-    /// Cron expression of full snapshots; `None` means hourly.
-    pub(crate) full_schedule: Option<String>,
-    /// Seconds between two delta snapshots; `None` when they are disabled.
-    pub(crate) delta_period_seconds: Option<i64>,
-}
-
-/// What happens to manual changes of managed objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum DriftPolicy {
-    #[default]
-    Revert,
-    Keep,
-}
-
-/// What annotations request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Requests {
-    /// Reconcile the spec once.
-    pub(crate) reconcile: bool,
-    /// Do not apply spec changes.
-    pub(crate) suspend: bool,
-    pub(crate) drift_policy: DriftPolicy,
-    /// Create configuration objects but no pods.
-    pub(crate) is_runtime_disabled: bool,
-    /// The generation that is applied without a snapshot before.
-    pub(crate) skip_snapshot_generation: Option<i64>,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -200,7 +84,7 @@ pub(crate) fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredS
             approved_id: annotations.get(APPROVE_RECOVERY).cloned(),
         },
         upkeep: parse_upkeep(etcd)?,
-        peers: Peers::from_etcd(etcd),
+        peers: parse_peers(etcd),
         // Joining is done once the status records it.
         joins_existing_cluster: spec.etcd.bootstrap_with_existing_cluster.is_some()
             && !bootstrapped,
@@ -225,10 +109,18 @@ pub(crate) fn validate_etcd(etcd: &Etcd, default_image: &str) -> Result<DesiredS
     })
 }
 
-/// `spec.replicas`, or 0 when it is out of range.
-pub(crate) fn count_members(etcd: &Etcd) -> u32 {
-    let members = u32::try_from(etcd.spec.replicas).unwrap_or_default();
-    if members > MAX_MEMBERS { 0 } else { members }
+fn parse_peers(etcd: &Etcd) -> Peers {
+    let server = &etcd.spec.etcd;
+    let additional = server.additional_advertise_peer_urls.iter().flatten();
+    let urls = additional.map(|more| {
+        let urls = more.urls.iter().map(ToString::to_string).collect();
+        (more.member_name.clone(), urls)
+    });
+    Peers {
+        tls: server.peer_url_tls.is_some(),
+        port: server.server_port.unwrap_or(DEFAULT_PEER_PORT),
+        additional_urls: urls.collect(),
+    }
 }
 
 fn parse_storage_bytes(etcd: &Etcd) -> Result<u64, SpecError> {
@@ -304,54 +196,17 @@ fn parse_backup(etcd: &Etcd) -> Result<Option<DesiredBackup>, SpecError> {
     }))
 }
 
-impl DesiredState {
-    /// The drift policy of this reconcile. A new generation or a requested reconcile reverts manual changes once.
-    pub(crate) fn drift_policy(&self, observed_generation: Option<i64>) -> DriftPolicy {
-        let is_acted_on = observed_generation == Some(self.generation);
-        if is_acted_on && !self.requests.reconcile {
-            self.requests.drift_policy
-        } else {
-            DriftPolicy::Revert
-        }
-    }
-
-    pub(crate) fn pod_name(&self, ordinal: Ordinal) -> String {
-        names::pod_name(&self.name, ordinal.0)
-    }
-
-    /// DNS name of a pod behind the headless peer Service.
-    pub(crate) fn pod_host(&self, ordinal: Ordinal) -> String {
-        names::pod_host(&self.name, &self.namespace, &self.pod_name(ordinal))
-    }
-
-    /// Peer URLs of a member whose pod matches the template at this TLS stage.
-    pub(crate) fn peer_urls(&self, ordinal: Ordinal, stage: PeerTlsStage) -> Vec<String> {
-        let scheme = if stage == PeerTlsStage::On {
-            "https"
-        } else {
-            "http"
-        };
-        let own = format!("{scheme}://{}:{}", self.pod_host(ordinal), self.peers.port);
-        let more = self.peers.additional_urls.get(&self.member_name(ordinal));
-        std::iter::once(own)
-            .chain(more.into_iter().flatten().cloned())
-            .collect()
-    }
-
-    /// Name of a member and of its Lease. Unlike the pod name it includes the prefix.
-    pub(crate) fn member_name(&self, ordinal: Ordinal) -> String {
-        names::member_name(self.member_prefix.as_deref(), &self.name, ordinal.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     use mainstay_crds::EtcdSpec;
     use mainstay_crds::etcd::MemberPeerUrls;
     use mainstay_crds::store::StoreSpec;
 
     use super::*;
+    use crate::model::{Ordinal, PeerTlsStage};
 
     fn etcd_resource() -> Etcd {
         let mut etcd = Etcd::new(

@@ -9,12 +9,12 @@ use mainstay_manifests::ManifestObject;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::annotations::{APPLIED_FINGERPRINT, FIELD_MANAGER};
 use super::subset::find_difference;
 use super::takeover::take_over_fields;
 use super::{ActError, live};
-use crate::context::{Context, EtcdKey};
-use crate::validate::DriftPolicy;
+use crate::context::Context;
+use crate::model::annotations::{APPLIED_FINGERPRINT, FIELD_MANAGER};
+use crate::model::{DriftPolicy, EtcdKey};
 
 /// Applies an object of a cluster if it differs from the live one. Returns whether it was written.
 pub(super) async fn apply_object(

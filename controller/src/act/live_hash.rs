@@ -8,8 +8,9 @@ use tracing::warn;
 
 use super::Work;
 use crate::context::Context;
+use crate::model::Observation;
 use crate::observe::dial::call_with_timeout;
-use crate::observe::{DialError, Dialer, EtcdEndpoint, MemberTarget, Observation, list_targets};
+use crate::observe::{DialError, Dialer, EtcdEndpoint, MemberTarget, list_targets};
 
 /// Timeout of one HashKV request: the member reads its whole key space.
 const HASH_TIMEOUT: Duration = Duration::from_secs(15);

@@ -7,9 +7,9 @@ use mainstay_ids::MemberId;
 
 use super::{ActError, Work};
 use crate::context::Context;
-use crate::decide::ReconcileStep;
+use crate::model::{ObservedMembership, ReconcileStep};
 use crate::observe::dial::call_with_timeout;
-use crate::observe::{DialError, Dialer, EtcdEndpoint, ObservedMembership, list_targets};
+use crate::observe::{DialError, Dialer, EtcdEndpoint, list_targets};
 
 /// Timeout of a membership change, which needs agreement of a quorum.
 const MEMBERSHIP_TIMEOUT: Duration = Duration::from_secs(15);

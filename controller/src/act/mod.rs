@@ -5,7 +5,6 @@
 //! object that already matches is not written. **After a crash** between two writes, the next reconcile observes the first
 //! and continues with the second.
 
-pub(crate) mod annotations;
 mod apply;
 mod live;
 mod live_hash;
@@ -24,11 +23,10 @@ use mainstay_crds::Etcd;
 use mainstay_manifests::RenderError;
 
 use crate::context::Context;
-use crate::decide::{ReconcilePlan, ReconcileStep};
 use crate::leader::LeadershipLost;
 use crate::observe::{DialError, Objects};
-use crate::validate::DesiredState;
 
+use crate::model::{DesiredState, ReconcilePlan, ReconcileStep};
 pub(crate) use secrets::remove_secret_finalizers;
 pub(crate) use teardown::{Teardown, tear_down};
 pub(crate) use upkeep::{perform_upkeep, start_compaction};

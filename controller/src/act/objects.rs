@@ -14,11 +14,11 @@ use mainstay_manifests::{
     RenderInput as Rendered, RuntimeComponents, render,
 };
 
-use super::annotations::{CA_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use super::{ActError, ActOutcome, Work, apply, live};
 use crate::context::Context;
-use crate::decide::{BootstrapPhase, EffectiveSpec, Runtime};
-use crate::observe::{CaFingerprint, PeerTlsStage};
+use crate::model::annotations::{CA_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
+use crate::model::{BootstrapPhase, EffectiveSpec, PeerTlsStage, Runtime};
+use crate::observe::CaFingerprint;
 use crate::quantity::to_quantity;
 
 /// Ordinals beyond the member count to check for Leases of removed members.

@@ -28,14 +28,12 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::annotations::{ATTEMPT, FIELD_MANAGER, INCIDENT, LOCK_HOLDER};
 use super::objects::api_resource;
 use super::{ActError, Work, apply, objects};
 use crate::context::Context;
-use crate::decide::EffectiveSpec;
-use crate::decide::recovery::{RecoveryJobKind, RecoveryStep};
 use crate::intervals;
-use crate::observe::{ObservedLock, Ordinal};
+use crate::model::annotations::{ATTEMPT, FIELD_MANAGER, INCIDENT, LOCK_HOLDER};
+use crate::model::{EffectiveSpec, ObservedLock, Ordinal, RecoveryJobKind, RecoveryStep};
 
 /// Added to the revision after a restore: more than a cluster writes between two snapshots, so that no watcher meets a
 /// revision twice, and far below the limit of 2^63.
@@ -139,7 +137,7 @@ async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Res
 /// The coordinator for the coordination ConfigMap of an Etcd. It creates the ConfigMap with the labels the cache selects by.
 pub(crate) fn get_coordinator(ctx: &Context, etcd: &Etcd) -> Arc<Coordinator> {
     let names = Names::new(etcd);
-    let key = crate::context::EtcdKey {
+    let key = crate::model::EtcdKey {
         namespace: names.namespace.to_owned(),
         name: names.etcd.to_owned(),
     };

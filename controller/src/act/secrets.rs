@@ -11,7 +11,7 @@ use serde_json::json;
 use tracing::warn;
 
 use crate::context::Context;
-use crate::validate::FINALIZER;
+use crate::model::annotations::FINALIZER;
 
 /// Removes the finalizer from the Secrets that only this Etcd references. Failures are logged and do not block deletion.
 pub(crate) async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {

@@ -17,8 +17,9 @@ use tracing::{info, warn};
 use super::Work;
 use crate::context::Context;
 use crate::intervals;
+use crate::model::{Observation, Ordinal, SnapshotRequest};
+use crate::observe::DialError;
 use crate::observe::dial::read_ca;
-use crate::observe::{DialError, Observation, Ordinal, SnapshotRequest};
 
 /// Timeout of a full snapshot when the spec sets none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(15);

@@ -10,14 +10,15 @@ use mainstay_manifests::Names;
 use serde_json::json;
 use tracing::info;
 
-use super::annotations::FIELD_MANAGER;
 use super::objects::api_resource;
 use super::{ActError, Work, apply, members, snapshots};
 use crate::context::Context;
-use crate::decide::{MemberRemovalReason, PodDeletionReason, PvcDeletionReason, ReconcileStep};
-use crate::observe::Ordinal;
+use crate::messages::describe_step;
+use crate::model::annotations::FIELD_MANAGER;
+use crate::model::{
+    MemberRemovalReason, Ordinal, PodDeletionReason, PvcDeletionReason, ReconcileStep,
+};
 use crate::quantity::to_quantity;
-use crate::status::describe_step;
 
 /// Whether a step must be executed before the objects are applied.
 pub(super) fn is_before_apply(step: &ReconcileStep) -> bool {
@@ -212,7 +213,6 @@ mod tests {
     use mainstay_ids::MemberId;
 
     use super::*;
-    use crate::observe::Ordinal;
 
     #[test]
     fn repair_steps_do_not_wait_for_an_applicable_spec() {

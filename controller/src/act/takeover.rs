@@ -4,10 +4,9 @@
 //! owned before, so fields of etcd-druid would stay forever. The transfer makes its entries ours; the next apply then removes
 //! the fields it does not set.
 
+use crate::model::annotations::FIELD_MANAGER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value};
-
-use super::annotations::FIELD_MANAGER;
 
 /// Field managers of etcd-druid: the name of its binary. `manager` is not one of them, many other controllers use it.
 const DRUID_FIELD_MANAGERS: [&str; 1] = ["etcd-druid"];

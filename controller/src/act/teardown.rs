@@ -12,7 +12,7 @@ use mainstay_manifests::Names;
 use super::objects::api_resource;
 use super::{ActError, apply, live};
 use crate::context::Context;
-use crate::validate::count_members;
+use crate::model::count_members;
 
 /// Ordinals beyond the spec to check, for members of a larger cluster that was being scaled in.
 const EXTRA_MEMBERS: u32 = 16;

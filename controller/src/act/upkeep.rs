@@ -20,15 +20,15 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::annotations::{FIELD_MANAGER, LOCK_HOLDER};
 use super::objects::api_resource;
 use super::recovery::{build_job_shape, create_job, get_coordinator};
 use super::snapshots::{self, SidecarRequest};
 use super::{ActError, Work, apply, live_hash};
 use crate::context::Context;
-use crate::decide::upkeep::{PIN_RENEWAL, PinOwner, UpkeepAction, count_events_since_full};
+use crate::model::annotations::{FIELD_MANAGER, LOCK_HOLDER};
+use crate::model::{FallbackSnapshot, JobState, ObservedJob, PIN_RENEWAL, PinOwner, UpkeepAction};
+use crate::observe;
 use crate::observe::jobs::job_state;
-use crate::observe::{self, FallbackSnapshot, JobState, ObservedJob};
 use crate::quantity::to_quantity;
 
 /// Scratch volume per byte of database: the restored database, a copy of it, and overhead of the format.
@@ -111,7 +111,7 @@ pub(crate) async fn perform_upkeep(
 /// Updates the gauges of accumulated delta events and running compactions, per namespace like etcd-druid.
 fn update_metrics(ctx: &Context, work: Work<'_>) {
     let (key, namespace) = (work.desired.key(), &work.desired.namespace);
-    let count = |_| count_events_since_full(&work.objects.observation);
+    let count = |_| work.objects.observation.count_events_since_full();
     let delta_events = work.desired.backup.as_ref().and_then(count);
     ctx.metrics.set_delta_events(&key, delta_events);
     let is_running = |job: &Job| {

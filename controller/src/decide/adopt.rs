@@ -4,8 +4,8 @@
 //! command belong together, because etcd-druid wraps etcd: until the snapshot is taken and the upgrade is allowed, all objects
 //! stay unchanged; then they change at once.
 
-use super::{ReconcileStep, World, upgrade};
-use crate::observe::UpdateStrategy;
+use super::upgrade;
+use crate::model::{ReconcileStep, UpdateStrategy, World};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set()?;

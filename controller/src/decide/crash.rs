@@ -4,10 +4,8 @@
 //! check, and the other planners act on its verdict. Invariants: the pod does not serve, so deleting it disrupts nothing; a pod
 //! younger than `MIN_POD_AGE` is kept, which limits the rate of restarts.
 
+use crate::model::{Ordinal, PodDeletionReason, ReconcileStep, World};
 use std::time::Duration;
-
-use super::{PodDeletionReason, ReconcileStep, World};
-use crate::observe::Ordinal;
 
 /// Number of crashes of etcd after which the data is checked again.
 const CRASH_LIMIT: u32 = 5;

@@ -1,10 +1,10 @@
 //! Computes the state of the managed objects to apply in this reconcile.
 
-use super::{
-    BootstrapPhase, EffectiveSpec, HeldFields, ReconcileStep, Runtime, SpecRefusal, World,
-    recovery, tls, upgrade, volume,
+use super::{recovery, tls, upgrade, volume};
+use crate::model::{
+    BootstrapPhase, EffectiveSpec, HeldFields, Ordinal, ReconcileStep, RecoveryStep, Runtime,
+    SpecRefusal, World,
 };
-use crate::observe::Ordinal;
 
 /// The effective spec for a step. Scaling happens by applying it.
 pub(super) fn compute(
@@ -16,7 +16,7 @@ pub(super) fn compute(
         (
             Some(
                 ReconcileStep::Scale { to, .. }
-                | ReconcileStep::Recover(recovery::RecoveryStep::Scale { to, .. }),
+                | ReconcileStep::Recover(RecoveryStep::Scale { to, .. }),
             ),
             _,
         ) => *to,

@@ -3,7 +3,8 @@
 //! Hibernation requires a full snapshot if a store is configured and the cluster was created; a failed snapshot blocks it. The
 //! cluster wakes up with as many members as it had; scaling to a different size follows afterwards.
 
-use super::{DisruptiveChange, ReconcileStep, World, effective_spec, snapshot};
+use super::{effective_spec, snapshot};
+use crate::model::{DisruptiveChange, ReconcileStep, World};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let (from, desired) = (world.size(), world.desired.replicas);

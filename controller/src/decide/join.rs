@@ -1,13 +1,15 @@
 //! Adds a waiting pod to the cluster: as a learner first, promoted after it has caught up. One pod at a time, because etcd
 //! allows one learner by default.
 
-use super::{Blocker, PodDeletionReason, ReconcileStep, World, is_spec_accepted};
-use crate::observe::{InitFinding, ObservedEtcdMember, Ordinal, UpdateStrategy};
+use crate::model::{
+    Blocker, InitFinding, ObservedEtcdMember, Ordinal, PodDeletionReason, ReconcileStep,
+    UpdateStrategy, World,
+};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     world.members()?;
     // A pending spec must not limit repair: every existing pod may rejoin.
-    let limit = if is_spec_accepted(world) {
+    let limit = if world.is_spec_accepted() {
         world.desired.replicas
     } else {
         u32::MAX

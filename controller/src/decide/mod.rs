@@ -18,7 +18,6 @@ mod effective_spec;
 mod hibernate;
 mod join;
 mod peers;
-mod plan;
 pub(crate) mod recovery;
 mod replace;
 mod rollout;
@@ -29,7 +28,6 @@ mod tls;
 pub(crate) mod upgrade;
 pub(crate) mod upkeep;
 mod volume;
-mod world;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -37,41 +35,9 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use crate::intervals;
-use crate::observe::Ordinal;
-use crate::validate::DriftPolicy;
-
-pub(crate) use plan::{
-    Blocker, BootstrapPhase, DisruptiveChange, EffectiveSpec, HeldFields, MemberRemovalReason,
-    PodDeletionReason, PvcDeletionReason, ReconcilePlan, ReconcileStep, Runtime, SpecRefusal,
-    UpgradeRule,
+use crate::model::{
+    Blocker, DriftPolicy, Ordinal, ReconcilePlan, ReconcileStep, SpecRefusal, World,
 };
-pub(crate) use world::{LastKnown, World, quorum};
-
-/// Settings of the controller that apply to every Etcd.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ReconcilePolicy {
-    /// Whether a changed spec is reconciled without the reconcile annotation.
-    pub(crate) auto_reconcile: bool,
-    /// Maximum age of a full snapshot that counts as taken before a change.
-    pub(crate) max_snapshot_age: Duration,
-    /// Age of a pod from which its missing PVC counts as lost.
-    pub(crate) volume_timeout: Duration,
-    /// Time a quorum loss must last before it counts as confirmed.
-    pub(crate) quorum_loss_timeout: Duration,
-    pub(crate) upkeep: upkeep::UpkeepPolicy,
-}
-
-impl Default for ReconcilePolicy {
-    fn default() -> Self {
-        Self {
-            auto_reconcile: false,
-            max_snapshot_age: Duration::from_mins(10),
-            volume_timeout: Duration::from_mins(1),
-            quorum_loss_timeout: Duration::from_secs(30),
-            upkeep: upkeep::UpkeepPolicy::default(),
-        }
-    }
-}
 
 /// Plans one concern: its step, or what blocks it; `None` when there is nothing to do.
 type PlanStepFn = fn(&World<'_>) -> Option<ReconcileStep>;
@@ -136,7 +102,7 @@ pub(crate) fn decide(world: &World<'_>) -> ReconcilePlan {
     if is_manually_stopped(world) {
         return idle_plan(vec![SpecRefusal::ManuallyStopped]);
     }
-    let is_accepted = is_spec_accepted(world);
+    let is_accepted = world.is_spec_accepted();
     // etcd-druid's contract: a changed spec takes effect only on request, unless automatic reconcile is on.
     if !is_accepted {
         let generation = world.desired.generation;
@@ -200,14 +166,6 @@ fn wait_for_ready_pods(world: &World<'_>) -> Option<ReconcileStep> {
     Some(ReconcileStep::Wait { blocker })
 }
 
-/// Whether the spec may be applied: automatic reconcile, a reconcile request, a new Etcd, or a generation applied before.
-pub(crate) fn is_spec_accepted(world: &World<'_>) -> bool {
-    let observed = world.last_known.observed_generation;
-    world.policy.auto_reconcile
-        || world.desired.requests.reconcile
-        || observed.is_none_or(|generation| generation == world.desired.generation)
-}
-
 fn idle_plan(refusals: Vec<SpecRefusal>) -> ReconcilePlan {
     ReconcilePlan {
         effective_spec: None,
@@ -263,7 +221,7 @@ pub(crate) fn should_query_members(world: &World<'_>) -> bool {
             || recovery::is_confirmation_pending(world)
             || image_differs
             || is_size_unrecorded
-            || (is_new && has_addresses && is_spec_accepted(world))
+            || (is_new && has_addresses && world.is_spec_accepted())
             || tls_differs
             || !set.is_observed
             // Members of the joined cluster have no pods here, so only etcd shows them.

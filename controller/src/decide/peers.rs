@@ -1,10 +1,8 @@
 //! Updates the peer URLs in the member list when a pod listens on other ones, after peer TLS was switched or an additional URL
 //! was added. Usually the sidecar of the member updates them first.
 
+use crate::model::{Ordinal, ReconcileStep, World};
 use std::collections::BTreeSet;
-
-use super::{ReconcileStep, World};
-use crate::observe::Ordinal;
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set()?;

@@ -8,11 +8,10 @@
 use mainstay_coordination::incident::RecoveryStage;
 
 use super::recovery::is_alive_since;
-use super::{
-    Blocker, MemberRemovalReason, PodDeletionReason, PvcDeletionReason, ReconcileStep, World,
-    is_spec_accepted, quorum,
+use crate::model::{
+    Blocker, InitFinding, MemberRemovalReason, ObservedEtcdMember, ObservedPod, ObservedPvc,
+    Ordinal, PodDeletionReason, PvcDeletionReason, ReconcileStep, World, quorum,
 };
-use crate::observe::{InitFinding, ObservedEtcdMember, ObservedPod, ObservedPvc, Ordinal};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     world.members()?;
@@ -31,7 +30,7 @@ fn plan_for_member(world: &World<'_>, ordinal: Ordinal) -> Option<ReconcileStep>
         pvc.is_none_or(|pvc| pvc.is_lost || pvc.is_deleting) && is_volume_timeout_over(world, pod);
     let is_lost = pod.finding.is_some_and(InitFinding::is_data_loss) || is_volume_gone;
     // Scale-in removes higher ordinals, so repairing them is wasted work.
-    let stays = !is_spec_accepted(world) || ordinal.0 < world.desired.replicas;
+    let stays = !world.is_spec_accepted() || ordinal.0 < world.desired.replicas;
     let is_unusable = pod.finding.is_some_and(InitFinding::is_volume_unusable);
     match world.member(ordinal) {
         // Added and not started yet (etcd reports no name): only data of its predecessor can block it.

@@ -6,8 +6,11 @@
 //! Invariants: a serving pod is deleted only when every other member is healthy and every pod replaced before is healthy again,
 //! so a bad template stops at the first pod. Clusters of one or two members are unavailable during the restart of a member.
 
-use super::{Blocker, DisruptiveChange, PodDeletionReason, ReconcileStep, World, snapshot};
-use crate::observe::{ObservedEtcdMember, ObservedPod, Ordinal, UpdateStrategy};
+use super::snapshot;
+use crate::model::{
+    Blocker, DisruptiveChange, ObservedEtcdMember, ObservedPod, Ordinal, PodDeletionReason,
+    ReconcileStep, UpdateStrategy, World,
+};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set()?;

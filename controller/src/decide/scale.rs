@@ -4,12 +4,11 @@
 //! Scale in: leadership is transferred, the member is removed, then the StatefulSet shrinks by one pod. A removal that would
 //! break quorum waits.
 
-use super::{
-    Blocker, MemberRemovalReason, PvcDeletionReason, ReconcileStep, World, effective_spec,
-    is_spec_accepted, quorum,
+use super::effective_spec;
+use crate::model::{
+    Blocker, DriftPolicy, MemberRemovalReason, ObservedEtcdMember, Ordinal, PvcDeletionReason,
+    ReconcileStep, World, quorum,
 };
-use crate::observe::{ObservedEtcdMember, Ordinal};
-use crate::validate::DriftPolicy;
 
 /// Restores all pods when a user scaled the StatefulSet below the number of members. The data is still on the volumes, so no
 /// member is removed and nothing is restored from the backup.
@@ -32,7 +31,7 @@ pub(super) fn plan_pod_restoration(world: &World<'_>) -> Option<ReconcileStep> {
     if from >= to {
         return None;
     }
-    Some(if is_spec_accepted(world) {
+    Some(if world.is_spec_accepted() {
         ReconcileStep::Scale { from, to }
     } else {
         let ordinal = Ordinal(from);

@@ -3,10 +3,8 @@
 //! A user can skip the snapshot with an annotation that names one generation of the spec, so that a forgotten annotation has no
 //! effect on later changes.
 
+use crate::model::{Blocker, DisruptiveChange, ReconcileStep, SnapshotRequest, World};
 use jiff::SignedDuration;
-
-use super::{Blocker, DisruptiveChange, ReconcileStep, World};
-use crate::observe::SnapshotRequest;
 
 /// The step or wait before an irreversible change; `None` when a fresh snapshot exists, when the user skips it, or when none
 /// can exist: no store is configured, or the cluster was never created.

@@ -7,8 +7,8 @@
 //! Invariant: the pod has never started, so deleting it disrupts nothing, and no data is lost: the PVC does not exist, or it
 //! is terminating because its volume is lost.
 
-use super::{PodDeletionReason, ReconcileStep, World, recovery};
-use crate::observe::Ordinal;
+use super::recovery;
+use crate::model::{Ordinal, PodDeletionReason, ReconcileStep, World};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let is_known = world.members().is_some();

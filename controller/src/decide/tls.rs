@@ -2,8 +2,8 @@
 //! every member listens with TLS. Switching off runs the stages in reverse. Each stage is rolled out before the next one starts,
 //! so members can always connect to each other.
 
-use super::{Blocker, ReconcileStep, World, peers};
-use crate::observe::PeerTlsStage;
+use super::peers;
+use crate::model::{Blocker, PeerTlsStage, ReconcileStep, World};
 
 /// The final stage for the spec.
 pub(super) fn desired_stage(world: &World<'_>) -> PeerTlsStage {

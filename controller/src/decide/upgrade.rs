@@ -6,8 +6,11 @@
 
 use mainstay_ids::EtcdVersion;
 
-use super::{Blocker, DisruptiveChange, ReconcileStep, SpecRefusal, UpgradeRule, World, snapshot};
-use crate::observe::{EndpointStatus, ObservedEtcdMember};
+use super::snapshot;
+use crate::model::{
+    Blocker, DisruptiveChange, EndpointStatus, ObservedEtcdMember, ReconcileStep, SpecRefusal,
+    UpgradeRule, World,
+};
 
 /// The first 3.5 release from which an upgrade to 3.6 keeps all members.
 const MIN_VERSION_FOR_3_6: EtcdVersion = EtcdVersion::new(3, 5, 26);

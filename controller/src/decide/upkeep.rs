@@ -17,138 +17,12 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use mainstay_crds::ConditionStatus;
 
-use super::World;
-use crate::caches::hash_value;
-use crate::observe::{FailureClass, FallbackSnapshot, JobState, Observation, ObservedJob};
+use crate::fingerprint::hash_value;
+use crate::model::{
+    FULL_SNAPSHOT_FAILED, FailureClass, FallbackSnapshot, JobState, Observation, ObservedJob,
+    PIN_RENEWAL, PinOwner, ReportedOutcome, UpkeepAction, World, format_job_marker,
+};
 
-/// Backup maintenance settings of the controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UpkeepPolicy {
-    pub(crate) is_compaction_enabled: bool,
-    /// Events since the last full snapshot that trigger a compaction.
-    pub(crate) events_threshold: i64,
-    /// Bytes of delta snapshots that trigger a compaction.
-    pub(crate) bytes_threshold: u64,
-    /// Events above which the sidecar takes a full snapshot instead of a compaction.
-    pub(crate) full_snapshot_threshold: i64,
-    /// Time between a failed compaction and the next attempt.
-    pub(crate) retry_interval: Duration,
-    /// Deadline of a Job.
-    pub(crate) job_deadline: Duration,
-}
-
-impl Default for UpkeepPolicy {
-    fn default() -> Self {
-        Self {
-            is_compaction_enabled: true,
-            events_threshold: 1_000_000,
-            bytes_threshold: 1 << 30,
-            full_snapshot_threshold: 3_000_000,
-            retry_interval: Duration::from_mins(10),
-            job_deadline: Duration::from_hours(3),
-        }
-    }
-}
-
-impl UpkeepPolicy {
-    pub(crate) fn from_config(compaction: &crate::config::CompactionController) -> Self {
-        Self {
-            is_compaction_enabled: compaction.enabled,
-            events_threshold: compaction.events_threshold,
-            full_snapshot_threshold: compaction.trigger_full_snapshot_threshold,
-            job_deadline: compaction.active_deadline_duration,
-            ..Self::default()
-        }
-    }
-}
-
-/// Backup maintenance settings of one Etcd. `None` means the controller's default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DesiredUpkeep {
-    pub(crate) events_threshold: Option<i64>,
-    pub(crate) bytes_threshold: Option<u64>,
-    pub(crate) full_snapshot_threshold: Option<i64>,
-    /// Cron schedule on which deltas are compacted below the thresholds as well.
-    pub(crate) compaction_schedule: Option<String>,
-    /// Cron schedule of restore drills.
-    pub(crate) drill_schedule: Option<String>,
-    /// Creation time of the Etcd; schedules count from it before the first run.
-    pub(crate) schedules_since: Option<Timestamp>,
-}
-
-/// Outcomes published by earlier reconciles.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ReportedUpkeep {
-    pub(crate) compaction: Option<ReportedOutcome>,
-    pub(crate) drill: Option<ReportedOutcome>,
-    /// Number of finished restore drills.
-    pub(crate) drill_count: u32,
-}
-
-/// The published outcome of a Job.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ReportedOutcome {
-    /// `True` for success.
-    pub(crate) status: ConditionStatus,
-    pub(crate) reason: String,
-    /// Ends with a marker that identifies the Job.
-    pub(crate) message: String,
-    pub(crate) reported_at: Timestamp,
-}
-
-/// An action of backup maintenance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum UpkeepAction {
-    StartCompaction {
-        /// Revision of the full snapshot the Job starts from: retention must keep this revision and later ones.
-        from_revision: i64,
-    },
-    /// Requests a full snapshot from the leader's sidecar.
-    RequestFullSnapshot,
-    DeleteCompactionJob {
-        uid: String,
-        /// Revision of the full snapshot that the Job wrote.
-        snapshot_revision: Option<i64>,
-    },
-    StartDrill {
-        /// Revision to restore; `None` means the newest.
-        to_revision: Option<i64>,
-    },
-    DeleteDrillJob {
-        uid: String,
-    },
-    /// Renews the pin of a running Job, so that retention keeps what the Job reads.
-    RenewPin {
-        owner: PinOwner,
-        /// Retention must keep this revision and later ones.
-        from_revision: i64,
-    },
-}
-
-/// The Job that holds a pin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PinOwner {
-    Compaction,
-    Drill,
-}
-
-impl PinOwner {
-    /// Name of the pin in the coordination document.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Compaction => "compaction",
-            Self::Drill => "restore-drill",
-        }
-    }
-}
-
-/// Renewal interval of a pin: a third of its lifetime, so that two renewals may fail.
-pub(crate) const PIN_RENEWAL: Duration = Duration::from_mins(20);
-
-/// Condition reason of etcd-druid for a full snapshot taken instead of a compaction.
-pub(crate) const FULL_SNAPSHOT_TAKEN: &str = "FullSnapshotTakenSuccessfully";
-/// Condition reason of etcd-druid for a full snapshot that failed.
-pub(crate) const FULL_SNAPSHOT_FAILED: &str = "ErrorTriggeringFullSnapshot";
 /// Every n-th restore drill restores an older revision.
 const OLDER_REVISION_EVERY: u32 = 4;
 /// Maximum delay that spreads Jobs of many clusters with the same schedule.
@@ -188,13 +62,6 @@ fn renew_pin(world: &World<'_>, owner: PinOwner, job: &ObservedJob) -> Option<Up
     })
 }
 
-/// Events since the last full snapshot; `None` while a snapshot Lease has no revision.
-pub(crate) fn count_events_since_full(observed: &Observation) -> Option<i64> {
-    let full = observed.full_snapshot.as_ref()?.revision?;
-    let delta = observed.delta_snapshot.as_ref()?.revision?;
-    Some(delta.saturating_sub(full).max(0))
-}
-
 /// Bytes of delta snapshots since the last full snapshot.
 fn sum_bytes_since_full(observed: &Observation) -> u64 {
     let full = observed
@@ -228,7 +95,7 @@ fn plan_compaction(world: &World<'_>) -> Option<UpkeepAction> {
     {
         return None;
     }
-    let events = count_events_since_full(world.observed)?;
+    let events = world.observed.count_events_since_full()?;
     let from_revision = world.observed.full_snapshot.as_ref()?.revision?;
     let failed = reported.filter(|reported| reported.status == ConditionStatus::False);
     if failed.is_some_and(|reported| is_backing_off(world, reported.reported_at)) {
@@ -291,12 +158,6 @@ fn is_reported(job: &ObservedJob, reported: Option<&ReportedOutcome>) -> bool {
         && ended
             .zip(reported)
             .is_some_and(|(mark, reported)| reported.message.contains(&mark))
-}
-
-/// The marker in a condition message that identifies a Job: its end time in whole seconds.
-pub(crate) fn format_job_marker(ended: Timestamp) -> String {
-    let whole = Timestamp::from_second(ended.as_second()).unwrap_or(ended);
-    format!("({whole})")
 }
 
 fn is_backing_off(world: &World<'_>, since: Timestamp) -> bool {

@@ -3,8 +3,8 @@
 
 use mainstay_crds::etcd::VolumeGrowth;
 
-use super::{ReconcileStep, SpecRefusal, World, tls};
-use crate::observe::{ObservedPvc, ObservedStatefulSet, Ordinal};
+use super::tls;
+use crate::model::{ObservedPvc, ObservedStatefulSet, Ordinal, ReconcileStep, SpecRefusal, World};
 
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
     let set = world.stateful_set()?;

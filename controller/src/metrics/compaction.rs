@@ -10,8 +10,7 @@ use prometheus::{
 };
 
 use super::register;
-use crate::context::EtcdKey;
-use crate::observe::{FailureClass, JobState};
+use crate::model::{EtcdKey, FailureClass, JobState};
 
 #[derive(Debug)]
 pub(super) struct CompactionMetrics {

@@ -4,7 +4,7 @@ use mainstay_coordination::incident::{Incident, RecoveryCause, RecoveryStage};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::register;
-use crate::context::EtcdKey;
+use crate::model::EtcdKey;
 
 #[derive(Debug)]
 pub(super) struct ProtectionMetrics {

@@ -1,8 +1,7 @@
 //! Parses the verdict of `mainstay-restorer init` from the termination message of the init container.
 
+use crate::model::InitFinding;
 use mainstay_verdict::{InitDecision, RefuseCause, RestoreCause, TerminationMessage, WaitCause};
-
-use super::InitFinding;
 
 /// Verdict of an init container.
 #[derive(Clone, Debug, PartialEq, Eq)]

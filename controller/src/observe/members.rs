@@ -13,9 +13,9 @@ use mainstay_manifests::Names;
 use mainstay_telemetry::ErrorChain;
 
 use super::dial::DIAL_TIMEOUT;
-use super::{
-    DialError, Dialer, EndpointStatus, EtcdEndpoint, Observation, ObservedEtcdMember,
-    ObservedMembership, Ordinal, QuorumMembers,
+use super::{DialError, Dialer, EtcdEndpoint};
+use crate::model::{
+    EndpointStatus, Observation, ObservedEtcdMember, ObservedMembership, Ordinal, QuorumMembers,
 };
 
 /// A member to query.

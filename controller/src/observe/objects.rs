@@ -15,16 +15,16 @@ use mainstay_manifests::{ETCD_CONTAINER, INIT_CONTAINER, Names, SIDECAR_CONTAINE
 use mainstay_telemetry::ErrorChain;
 use tracing::debug;
 
+use super::CaFingerprint;
 use super::init_verdict::{self, InitVerdict};
-use super::{
-    CaFingerprint, InitFinding, MemberLeaseHolder, Observation, ObservedMemberLease, ObservedPod,
-    ObservedPvc, ObservedStatefulSet, Ordinal, PeerTlsStage, PodListeners, ReplicaCounts,
-    SnapshotLease, UpdateStrategy,
-};
-use crate::act::annotations::{APPLIED_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use crate::caches::Stores;
 use crate::caches::packed::get;
-use crate::validate::{MAX_MEMBERS, count_members};
+use crate::model::annotations::{APPLIED_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
+use crate::model::{
+    InitFinding, MAX_MEMBERS, MemberLeaseHolder, Observation, ObservedMemberLease, ObservedPod,
+    ObservedPvc, ObservedStatefulSet, Ordinal, PeerTlsStage, PodListeners, ReplicaCounts,
+    SnapshotLease, UpdateStrategy, count_members,
+};
 
 /// Label with the controller revision a pod was created from.
 const REVISION_LABEL: &str = "controller-revision-hash";

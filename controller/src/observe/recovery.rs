@@ -5,83 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use mainstay_coordination::incident::{self, Incident, RecoveryStage};
-use mainstay_coordination::{Epoch, Lock, Purpose, lock};
+use mainstay_coordination::incident;
+use mainstay_coordination::{Lock, lock};
 use mainstay_crds::Etcd;
 use mainstay_manifests::Names;
 use serde::de::DeserializeOwned;
 
-use super::Ordinal;
-use super::jobs::{self, JobState, ObservedJob};
-use super::progress::RestoreProgress;
-use crate::act::annotations::LOCK_HOLDER;
+use super::jobs;
 use crate::caches::Stores;
 use crate::caches::packed::{JOB_NAME_LABEL, find_all, get};
-
-/// Observed recovery of lost data.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ObservedRecovery {
-    pub(crate) lock: ObservedLock,
-    /// The open incident, or the last closed one.
-    pub(crate) incident: Option<Incident>,
-    /// Restore and rename Jobs, by the member whose volume they write.
-    pub(crate) jobs: BTreeMap<Ordinal, ObservedJob>,
-    /// Members whose volume a pod of a Job may still write, even if the Job is deleted.
-    pub(crate) active_writers: BTreeSet<Ordinal>,
-    /// Progress of the restore Job, if its log shows it.
-    pub(crate) progress: Option<RestoreProgress>,
-    /// Error of parsing the ConfigMap. The state is unknown then, so no recovery step may be taken.
-    pub(crate) parse_error: Option<String>,
-}
-
-/// Observed lock, which permits its holder to disrupt the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ObservedLock {
-    /// Never acquired, or released.
-    Free {
-        /// Epoch of the last holder.
-        epoch: Epoch,
-    },
-    /// Held by this controller, in this process or an earlier one.
-    HeldByUs { epoch: Epoch, renewed_at: Timestamp },
-    HeldByOther {
-        holder: String,
-        purpose: Purpose,
-        epoch: Epoch,
-        /// Approximate, since it depends on the clock of the holder.
-        expires_at: Timestamp,
-    },
-}
-
-impl Default for ObservedLock {
-    fn default() -> Self {
-        Self::Free {
-            epoch: Epoch::default(),
-        }
-    }
-}
-
-impl ObservedRecovery {
-    pub(crate) fn open_incident(&self) -> Option<&Incident> {
-        self.incident.as_ref().filter(|incident| incident.is_open())
-    }
-
-    /// The restore Job of the open incident, while it runs.
-    pub(crate) fn running_restore(&self) -> Option<&ObservedJob> {
-        let incident = self
-            .open_incident()
-            .filter(|open| open.stage == RecoveryStage::Restoring)?;
-        let job = self.jobs.get(&Ordinal(incident.base))?;
-        (job.belongs_to(incident) && !job.is_deleting && job.state == JobState::Running)
-            .then_some(job)
-    }
-
-    pub(crate) fn finished_incident(&self) -> Option<&Incident> {
-        self.incident
-            .as_ref()
-            .filter(|incident| !incident.is_open())
-    }
-}
+use crate::model::annotations::LOCK_HOLDER;
+use crate::model::{ObservedLock, ObservedRecovery, Ordinal};
 
 /// Reads the recovery state from the caches.
 pub(crate) fn observe_recovery(
@@ -188,6 +122,7 @@ fn to_observed_lock(lock: Lock) -> ObservedLock {
 
 #[cfg(test)]
 mod tests {
+    use mainstay_coordination::Epoch;
     use serde_json::{Value, json};
 
     use super::*;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -11,54 +10,11 @@ use mainstay_coordination::pin::{self, Pin};
 use mainstay_crds::Etcd;
 use mainstay_manifests::Names;
 
-use super::jobs::{self, ObservedJob};
-use crate::act::annotations::LOCK_HOLDER;
+use super::jobs;
 use crate::caches::Stores;
 use crate::caches::packed::get;
-
-/// Observed upkeep of a backup.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ObservedUpkeep {
-    /// The Job that compacts deltas into a full snapshot.
-    pub(crate) compaction: Option<ObservedJob>,
-    /// The Job that runs a restore drill.
-    pub(crate) drill: Option<ObservedJob>,
-    /// Deltas since a full snapshot; `None` with a sidecar of etcd-backup-restore, which does not report it.
-    pub(crate) delta_backlog: Option<DeltaBacklog>,
-    /// The full snapshot requested instead of a compaction.
-    pub(crate) fallback: FallbackSnapshot,
-    /// Pins of this controller by name. A pin keeps retention from deleting what a Job reads.
-    pub(crate) pins: BTreeMap<String, ObservedPin>,
-}
-
-/// Deltas since a full snapshot, as the sidecar reports them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeltaBacklog {
-    /// Revision of that full snapshot.
-    pub(crate) since_revision: i64,
-    pub(crate) bytes: u64,
-}
-
-/// A pin of this controller, in this process or an earlier one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ObservedPin {
-    /// First revision that retention must keep.
-    pub(crate) from_revision: i64,
-    pub(crate) renewed_at: Timestamp,
-}
-
-/// A full snapshot requested instead of a compaction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FallbackSnapshot {
-    /// None requested since this process started.
-    #[default]
-    None,
-    Running,
-    Taken,
-    Failed {
-        reason: String,
-    },
-}
+use crate::model::annotations::LOCK_HOLDER;
+use crate::model::{DeltaBacklog, FallbackSnapshot, ObservedPin, ObservedUpkeep};
 
 /// Reads the upkeep state from the caches.
 pub(crate) fn observe_upkeep(stores: &Stores, etcd: &Etcd) -> ObservedUpkeep {
@@ -115,6 +71,7 @@ fn parse_pins(map: &ConfigMap) -> BTreeMap<String, ObservedPin> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use jiff::Timestamp;
     use mainstay_coordination::lock::MAX_TTL;
     use mainstay_coordination::{Purpose, RevisionRange};
     use mainstay_ids::Revision;

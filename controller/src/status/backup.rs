@@ -12,8 +12,7 @@ use mainstay_crds::ConditionStatus;
 
 use super::Facts;
 use super::conditions::{ConditionUpdate, build_update};
-use crate::observe::SnapshotLease;
-use crate::validate::DesiredBackup;
+use crate::model::{DesiredBackup, SnapshotLease};
 
 /// The sidecar's default, for an Etcd without a schedule.
 const DEFAULT_FULL_PERIOD: SignedDuration = SignedDuration::from_hours(1);

@@ -7,11 +7,10 @@ use mainstay_crds::{Condition, ConditionStatus, ConditionType};
 use mainstay_ids::ClusterId;
 
 use super::{Facts, backup, recovery, timestamps, upkeep};
-use crate::decide::{SpecRefusal, quorum};
-use crate::observe::{ObservedMemberLease, ObservedMembership, Ordinal};
-
-/// Reason of a condition that keeps its last status because the cluster is hibernated. etcd-druid uses the same reason.
-pub(crate) const NOT_CHECKED: &str = "NotChecked";
+use crate::messages::describe_refusal;
+use crate::model::{
+    NOT_CHECKED, ObservedMemberLease, ObservedMembership, Ordinal, SpecRefusal, quorum,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionUpdate {
@@ -258,11 +257,11 @@ fn check_all_updated(facts: &Facts<'_>) -> ConditionUpdate {
         .iter()
         .find(|refusal| is_update_pending(facts, refusal))
     {
-        return not(super::describe_refusal(refusal));
+        return not(describe_refusal(refusal));
     }
     let shape = facts.plan.effective_spec.as_ref();
     if shape.is_some_and(|shape| {
-        shape.held_fields != crate::decide::HeldFields::default()
+        shape.held_fields != crate::model::HeldFields::default()
             || shape.peer_tls_stage != set.peer_tls_stage
     }) {
         return not("Part of the spec is not applied yet".to_owned());
@@ -301,9 +300,9 @@ fn check_data_volumes(facts: &Facts<'_>) -> ConditionUpdate {
         is_small.then(|| format!("Volume of {name} is being expanded"))
     });
     let refused = facts.plan.refusals.iter().find_map(|refusal| {
-        use crate::decide::SpecRefusal::{VolumeExpansion, VolumeShrink};
+        use crate::model::SpecRefusal::{VolumeExpansion, VolumeShrink};
         matches!(refusal, VolumeShrink { .. } | VolumeExpansion { .. })
-            .then(|| super::describe_refusal(refusal))
+            .then(|| describe_refusal(refusal))
     });
     // A problem of an existing volume is more urgent than a refused change.
     match problem.or(refused) {

@@ -7,7 +7,7 @@ use mainstay_crds::etcd::{EtcdMemberStatus, MemberRole, MemberState};
 
 use super::{Facts, timestamps};
 use crate::intervals;
-use crate::observe::{EndpointStatus, ObservedMemberLease, Ordinal};
+use crate::model::{EndpointStatus, ObservedMemberLease, Ordinal};
 
 /// The reported database size changes only by more than a tenth; otherwise every reconcile would write the status.
 const SIZE_TOLERANCE_DIVISOR: i64 = 10;

@@ -12,7 +12,6 @@ mod backup;
 mod conditions;
 mod events;
 mod members;
-mod messages;
 mod operation;
 mod recovery;
 mod timestamps;
@@ -29,35 +28,13 @@ use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus}
 use mainstay_manifests::Names;
 use mainstay_manifests::labels::format_member_selector;
 
-use crate::decide::{LastKnown, ReconcilePlan, ReconcilePolicy, World, is_spec_accepted};
-use crate::observe::{Observation, PeerTlsStage};
-use crate::validate::DesiredState;
-
-pub(crate) use conditions::NOT_CHECKED;
-pub(crate) use events::{StatusEvent, StatusEventKind, collect_events};
-pub(crate) use messages::{describe_blocker, describe_refusal, describe_step};
-pub(crate) use recovery::{
-    describe_incident as plan_of, describe_recovery_blocker, read_data_lost_since,
+use crate::model::{
+    DesiredState, LastKnown, Observation, PeerTlsStage, ReconcilePlan, ReconcilePolicy, Thresholds,
+    World,
 };
-pub(crate) use upkeep::read_reported_upkeep as told_upkeep;
-
-/// Ages of a member's Lease that change its reported state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Thresholds {
-    /// Time since the last renewal after which a member is Unknown.
-    pub(crate) unknown: Duration,
-    /// Time in state Unknown after which a member is NotReady.
-    pub(crate) not_ready: Duration,
-}
-
-impl Default for Thresholds {
-    fn default() -> Self {
-        Self {
-            unknown: Duration::from_mins(1),
-            not_ready: Duration::from_mins(5),
-        }
-    }
-}
+pub(crate) use events::{StatusEvent, StatusEventKind, collect_events};
+pub(crate) use recovery::read_data_lost_since;
+pub(crate) use upkeep::read_reported_upkeep;
 
 /// The error that ended a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +93,7 @@ pub(crate) fn compute(facts: &Facts<'_>) -> EtcdStatus {
     let members = members::compute_members(facts);
     let conditions = conditions::compute_conditions(facts, &members);
     let set = facts.observed.stateful_set.as_ref();
-    let is_done = facts.failure.is_none() && is_spec_accepted(&facts.world());
+    let is_done = facts.failure.is_none() && facts.world().is_spec_accepted();
     let (last_operation, last_errors) = operation::compute_operation(facts);
     EtcdStatus {
         // Gardener waits for observedGeneration, so it moves only after the whole spec was accepted and applied.

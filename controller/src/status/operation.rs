@@ -2,10 +2,10 @@
 
 use mainstay_crds::{LastError, LastOperation, OperationState, OperationType};
 
-use super::{Facts, ReconcileFailure, describe_refusal, describe_step, timestamps};
-use crate::decide::{Blocker, ReconcileStep};
-use crate::observe::InitFinding;
-use crate::validate::{DISABLE_COMPONENT_PROTECTION, DriftPolicy};
+use super::{Facts, ReconcileFailure, timestamps};
+use crate::messages::{describe_refusal, describe_step};
+use crate::model::annotations::DISABLE_COMPONENT_PROTECTION;
+use crate::model::{Blocker, DriftPolicy, InitFinding, ReconcileStep};
 
 /// Keeps the previous operation and errors, with their times, when the text is unchanged: an unchanged status needs no write.
 pub(super) fn compute_operation(

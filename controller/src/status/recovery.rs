@@ -1,142 +1,17 @@
 //! `RecoveryRequired` and `status.mainstay.recovery`: lost data and the progress of its recovery.
 
 use jiff::Timestamp;
-use mainstay_coordination::incident::{Incident, RecoveryCause, RecoverySource, RecoveryStage};
-use mainstay_crds::etcd::{APPROVE_RECOVERY, MainstayStatus, RecoveryPhase, RecoveryStatus};
+use mainstay_coordination::incident::{Incident, RecoveryStage};
+use mainstay_crds::etcd::{MainstayStatus, RecoveryPhase, RecoveryStatus};
 use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 use mainstay_telemetry::format_bytes;
 
 use super::conditions::{ConditionUpdate, build_update};
 use super::{Facts, timestamps};
-use crate::decide::recovery::{RecoveryBlocker, RecoveryJobKind, RecoveryStep};
-use crate::decide::{Blocker, ReconcileStep};
-use crate::observe::{Ordinal, RestoreProgress};
-use crate::validate::DesiredState;
-
-pub(super) fn describe_recovery_step(step: &RecoveryStep, desired: &DesiredState) -> String {
-    let pod = |ordinal: Ordinal| desired.pod_name(ordinal);
-    match step {
-        RecoveryStep::OpenIncident(incident) => format!(
-            "Starting recovery: {}",
-            describe_incident(incident, desired)
-        ),
-        RecoveryStep::ReacquireLock => "Reacquiring the recovery lock".to_owned(),
-        RecoveryStep::RaiseEpoch { above } => {
-            format!(
-                "Raising the epoch of the recovery lock above {above}, which is recorded on a volume"
-            )
-        }
-        // The lock is renewed while the recovery waits, so the status names what it waits for.
-        RecoveryStep::RenewLock(on) => super::describe_blocker(on, desired),
-        RecoveryStep::Scale { from, to: 0 } => format!("Stopping {from} pods for the recovery"),
-        RecoveryStep::Scale { to, .. } => format!("Starting {to} pods after the recovery"),
-        RecoveryStep::CreateJob {
-            ordinal,
-            kind: job_kind,
-            ..
-        } => match job_kind {
-            RecoveryJobKind::Restore => format!("Restoring the data of {}", pod(*ordinal)),
-            RecoveryJobKind::RenameToPrevious => format!(
-                "Moving the old data of {} to the previous data directory",
-                pod(*ordinal)
-            ),
-        },
-        RecoveryStep::DeleteJob { ordinal, .. } => {
-            format!("Deleting the last Job on the volume of {}", pod(*ordinal))
-        }
-        RecoveryStep::RecordIncident { to, .. } => match to.stage {
-            RecoveryStage::Restored => format!("Data restored: {}", to.message),
-            RecoveryStage::Abandoned => format!("Recovery abandoned: {}", to.message),
-            _ => format!("Recovery attempt {}: {}", to.attempt, to.message),
-        },
-        RecoveryStep::CloseIncident { to, .. } => format!("Recovery finished: {}", to.message),
-        RecoveryStep::ReleaseLock => "Releasing the recovery lock".to_owned(),
-    }
-}
-
-pub(crate) fn describe_recovery_blocker(
-    blocker: &RecoveryBlocker,
-    desired: &DesiredState,
-) -> String {
-    let pod = |ordinal: &Ordinal| desired.pod_name(*ordinal);
-    match blocker {
-        RecoveryBlocker::LossUnconfirmed => {
-            "Confirming quorum loss: a quorum of members seems to have lost its data"
-                .to_owned()
-        }
-        RecoveryBlocker::ApprovalRequired { id } => format!(
-            "Waiting for approval: a quorum of members has lost its data; annotate {APPROVE_RECOVERY}={id} to start the recovery"
-        ),
-        RecoveryBlocker::ManualMode => {
-            "Data lost: spec.mainstay.recovery.mode is Manual; create an EtcdOpsTask to start the recovery"
-                .to_owned()
-        }
-        RecoveryBlocker::DataStateUnknown { ordinal } => format!(
-            "Quorum lost: waiting for the data check of {}",
-            pod(ordinal)
-        ),
-        RecoveryBlocker::VolumeUnchecked { ordinal } => format!(
-            "Checking the volume of {} before the backup of a former cluster with this name is restored",
-            pod(ordinal)
-        ),
-        RecoveryBlocker::SurvivorAtRisk { ordinal } => format!(
-            "Quorum lost: {} has the newest copy, and its PVC is being deleted. Save its data, for example with \
-             a snapshot of its etcd, then delete the pod to restore the backup",
-            pod(ordinal)
-        ),
-        RecoveryBlocker::NothingToRestore => {
-            "Data lost: no other copy and no backup exist".to_owned()
-        }
-        RecoveryBlocker::VolumeUnavailable { ordinal } => {
-            format!("Recovering: waiting for the volume of {}", pod(ordinal))
-        }
-        RecoveryBlocker::LockHeld { holder } => format!("Recovering: waiting for {holder} to release the lock"),
-        RecoveryBlocker::DocumentUnreadable { reason: cause } => format!(
-            "Data lost: the coordination document cannot be read and has to be corrected by an operator: {cause}"
-        ),
-        RecoveryBlocker::PodsStopping => "Recovering: waiting for pods to stop".to_owned(),
-        RecoveryBlocker::JobRunning { ordinal } => {
-            format!(
-                "Recovering: waiting for the Job on the volume of {}",
-                pod(ordinal)
-            )
-        }
-        RecoveryBlocker::JobFailed {
-            ordinal,
-            reason: cause,
-            retry_at,
-        } => format!(
-            "Restore of {} failed, retrying at {}: {cause}",
-            pod(ordinal),
-            truncate_to_seconds(*retry_at)
-        ),
-        RecoveryBlocker::AwaitingConfirmation => {
-            "Recovering: waiting for etcd to serve the restored data".to_owned()
-        }
-    }
-}
-
-fn truncate_to_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
-}
-
-/// Cause and source of a recovery, and which writes it loses.
-pub(crate) fn describe_incident(incident: &Incident, desired: &DesiredState) -> String {
-    let base = desired.pod_name(Ordinal(incident.base));
-    let cause = match incident.cause {
-        RecoveryCause::MemberLost => "the only member lost its data",
-        RecoveryCause::QuorumLost => "a quorum of members lost its data",
-        RecoveryCause::FormerBackup => "a former cluster with this name left a backup",
-        RecoveryCause::Requested => "a restore was requested",
-    };
-    let from = match incident.source {
-        RecoverySource::Backup => "the backup; writes after its last snapshot are lost",
-        RecoverySource::BestCopy => {
-            "its own data or the backup, whichever is newer; writes that only lost members held are lost"
-        }
-    };
-    format!("{cause}; {base} is restored from {from}")
-}
+use crate::messages::{describe_incident, describe_recovery_blocker, describe_step};
+use crate::model::{
+    Blocker, Ordinal, ReconcileStep, RecoveryBlocker, RecoveryStep, RestoreProgress,
+};
 
 /// When `RecoveryRequired` became true. `None` while it is not.
 pub(crate) fn read_data_lost_since(status: &EtcdStatus) -> Option<Timestamp> {
@@ -151,7 +26,7 @@ pub(crate) fn read_data_lost_since(status: &EtcdStatus) -> Option<Timestamp> {
 /// Absent until data was lost once.
 pub(super) fn check_recovery_required(facts: &Facts<'_>) -> Option<ConditionUpdate> {
     let message = |step: &ReconcileStep| {
-        super::operation::append_data_check(facts, super::describe_step(step, facts.desired))
+        super::operation::append_data_check(facts, describe_step(step, facts.desired))
     };
     let step = facts.plan.step.as_ref();
     let reason = match (step.and_then(ReconcileStep::blocker), step) {

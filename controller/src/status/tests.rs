@@ -12,8 +12,10 @@ use mainstay_ids::ClusterId;
 use super::*;
 use crate::decide::recovery::test_incident;
 use crate::decide::tests::fixture::{ClusterFixture, ago, noon};
-use crate::observe::{InitFinding, ObservedMembership, Ordinal, RestoreProgress, SnapshotLease};
-use crate::validate::DesiredBackup;
+use crate::model::{
+    DesiredBackup, InitFinding, ObservedMembership, Ordinal, ReconcilePlan, RestoreProgress,
+    SnapshotLease, Thresholds,
+};
 
 /// The first status of a cluster.
 fn status_of(fixture: &ClusterFixture) -> EtcdStatus {

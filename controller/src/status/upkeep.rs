@@ -5,10 +5,10 @@ use mainstay_crds::{ConditionStatus, ConditionType, EtcdStatus};
 
 use super::conditions::{ConditionUpdate, build_update};
 use super::{Facts, timestamps};
-use crate::decide::upkeep::{
-    FULL_SNAPSHOT_FAILED, FULL_SNAPSHOT_TAKEN, ReportedOutcome, ReportedUpkeep, format_job_marker,
+use crate::model::{
+    FULL_SNAPSHOT_FAILED, FULL_SNAPSHOT_TAKEN, FallbackSnapshot, JobState, ObservedJob,
+    ReportedOutcome, ReportedUpkeep, format_job_marker,
 };
-use crate::observe::{FallbackSnapshot, JobState, ObservedJob};
 
 /// The results that the previous status reports.
 pub(crate) fn read_reported_upkeep(status: &EtcdStatus) -> ReportedUpkeep {

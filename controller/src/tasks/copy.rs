@@ -24,13 +24,12 @@ use mainstay_verdict::Verdict;
 use serde_json::json;
 
 use super::{POLL_INTERVAL, TaskError};
-use crate::act::annotations::{ATTEMPT, FIELD_MANAGER};
 use crate::act::recovery::create_job;
 use crate::act::upkeep::{BackupReader, create_pin, remove_pin, renew_pin};
 use crate::context::Context;
-use crate::observe::JobState;
+use crate::model::JobState;
+use crate::model::annotations::{ATTEMPT, FIELD_MANAGER, FINALIZER};
 use crate::observe::jobs::job_state;
-use crate::validate::FINALIZER;
 
 const MAX_ATTEMPTS: u32 = 5;
 /// First and longest interval between attempts.

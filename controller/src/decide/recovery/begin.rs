@@ -11,9 +11,10 @@ use mainstay_crds::etcd::RecoveryMode;
 use sha2::{Digest, Sha256};
 
 use super::loss::{self, Loss};
-use super::{RecoveryBlocker, RecoveryStep, require_lock, wait};
-use crate::decide::{PvcDeletionReason, ReconcileStep, World};
-use crate::observe::{ObservedLock, Ordinal};
+use super::{require_lock, wait};
+use crate::model::{
+    ObservedLock, Ordinal, PvcDeletionReason, ReconcileStep, RecoveryBlocker, RecoveryStep, World,
+};
 
 /// Length of an incident ID; short, because users type it to approve a recovery.
 const ID_BYTES: usize = 4;

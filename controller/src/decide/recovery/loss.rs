@@ -1,10 +1,9 @@
 //! Assesses whether data is permanently lost, and selects the best remaining copy.
 
+use crate::model::{
+    InitFinding, ObservedMemberLease, ObservedMembership, Ordinal, RecoveryBlocker, World, quorum,
+};
 use mainstay_coordination::incident::{Incident, RecoveryCause, RecoverySource, RecoveryStage};
-
-use super::RecoveryBlocker;
-use crate::decide::{World, quorum};
-use crate::observe::{InitFinding, ObservedMemberLease, ObservedMembership, Ordinal};
 
 /// The state of the data of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

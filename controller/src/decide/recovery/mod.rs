@@ -25,123 +25,13 @@ pub(in crate::decide) mod tests;
 pub(crate) use begin::{build_requested_incident, build_token};
 pub(super) use loss::is_alive_since;
 #[cfg(test)]
-pub(crate) fn test_incident() -> Incident {
-    tests::test_incident()
-}
+pub(crate) use tests::test_incident;
 
-use jiff::Timestamp;
-use mainstay_coordination::Epoch;
-use mainstay_coordination::incident::{Incident, RecoveryStage};
+use mainstay_coordination::incident::RecoveryStage;
 
-use super::{Blocker, ReconcileStep, World};
-use crate::observe::{JobState, ObservedLock, Ordinal};
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RecoveryStep {
-    /// Acquires the lock and records the incident.
-    OpenIncident(Box<Incident>),
-    /// Acquires the lock again after it expired without renewal.
-    ReacquireLock,
-    /// Raises the epoch of the held lock above one that a volume recorded from a lost coordination document.
-    RaiseEpoch {
-        /// Epoch recorded on the volume.
-        above: Epoch,
-    },
-    /// Renews the lock while the recovery waits.
-    RenewLock(Box<Blocker>),
-    /// Starts or stops all pods.
-    Scale { from: u32, to: u32 },
-    /// Creates a Job that writes the volume of a member.
-    CreateJob {
-        ordinal: Ordinal,
-        kind: RecoveryJobKind,
-        incident: Box<Incident>,
-    },
-    /// Deletes a Job that has failed, is orphaned or belongs to an earlier attempt.
-    DeleteJob { ordinal: Ordinal, uid: String },
-    /// Replaces the recorded incident if it still equals `from`.
-    RecordIncident {
-        from: Box<Incident>,
-        to: Box<Incident>,
-    },
-    /// Records the outcome, deletes the Jobs and releases the lock.
-    CloseIncident {
-        from: Box<Incident>,
-        to: Box<Incident>,
-    },
-    /// Releases a lock that is no longer needed.
-    ReleaseLock,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecoveryJobKind {
-    /// Restores the data of the new cluster.
-    Restore,
-    /// Renames existing data to the previous data directory.
-    RenameToPrevious,
-}
-
-/// What blocks a recovery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RecoveryBlocker {
-    /// The loss has not lasted long enough to be confirmed.
-    LossUnconfirmed,
-    /// A user must approve the recovery.
-    ApprovalRequired {
-        /// Incident ID that the approval must name.
-        id: String,
-    },
-    /// The recovery mode is manual: a user must start the recovery.
-    ManualMode,
-    /// The init check of a member has not reported the state of its data.
-    DataStateUnknown { ordinal: Ordinal },
-    /// A volume that may hold data is unchecked. A backup of a former cluster must not replace it.
-    VolumeUnchecked { ordinal: Ordinal },
-    /// The volume of the last surviving member is terminating or lost: a user must save its data first.
-    SurvivorAtRisk { ordinal: Ordinal },
-    /// Neither usable data nor a backup exists.
-    NothingToRestore,
-    /// No volume can be written.
-    VolumeUnavailable { ordinal: Ordinal },
-    /// Another operation holds the lock.
-    LockHeld { holder: String },
-    /// The coordination document cannot be parsed.
-    DocumentUnreadable { reason: String },
-    /// Pods are stopping.
-    PodsStopping,
-    /// A Job is running or terminating.
-    JobRunning { ordinal: Ordinal },
-    /// A Job failed; the next attempt starts at `retry_at`.
-    JobFailed {
-        ordinal: Ordinal,
-        reason: String,
-        retry_at: Timestamp,
-    },
-    /// etcd does not serve the restored data yet.
-    AwaitingConfirmation,
-}
-
-impl RecoveryBlocker {
-    /// Whether waiting alone may not help, so that a user should look.
-    pub(crate) fn is_error(&self) -> bool {
-        match self {
-            Self::LossUnconfirmed
-            | Self::ApprovalRequired { .. }
-            | Self::ManualMode
-            | Self::DataStateUnknown { .. }
-            | Self::SurvivorAtRisk { .. }
-            | Self::NothingToRestore
-            | Self::DocumentUnreadable { .. }
-            | Self::JobFailed { .. } => true,
-            Self::VolumeUnchecked { .. }
-            | Self::VolumeUnavailable { .. }
-            | Self::LockHeld { .. }
-            | Self::PodsStopping
-            | Self::JobRunning { .. }
-            | Self::AwaitingConfirmation => false,
-        }
-    }
-}
+use crate::model::{
+    Blocker, JobState, ObservedLock, ReconcileStep, RecoveryBlocker, RecoveryStep, World,
+};
 
 /// The next step of an open recovery, or the start of a new one.
 pub(super) fn plan_step(world: &World<'_>) -> Option<ReconcileStep> {
@@ -197,17 +87,6 @@ fn stop_orphaned_jobs(world: &World<'_>) -> Option<ReconcileStep> {
     // Deleting a Job requires the lock; waiting for one does not.
     let is_action = step.is_action();
     require_lock(world).filter(|_| is_action).or(Some(step))
-}
-
-/// Whether a recovery created the cluster, so that members must not bootstrap another one.
-pub(super) fn has_created_cluster(world: &World<'_>) -> bool {
-    let incident = world.observed.recovery.incident.as_ref();
-    incident.is_some_and(|incident| {
-        matches!(
-            incident.stage,
-            RecoveryStage::Restored | RecoveryStage::Closed
-        )
-    })
 }
 
 /// Whether the recovery waits for an answer of etcd.

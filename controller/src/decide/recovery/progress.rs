@@ -7,13 +7,11 @@ use mainstay_coordination::incident::{Incident, RecoveryCause, RecoveryStage};
 use mainstay_verdict::{CommandDetails, Verdict};
 
 use super::loss::is_volume_writable;
-use super::{
-    RecoveryBlocker, RecoveryJobKind, RecoveryStep, require_lock, stop_running_jobs, wait,
-};
-use crate::decide::{Blocker, ReconcileStep, World, quorum};
+use super::{require_lock, stop_running_jobs, wait};
 use crate::intervals;
-use crate::observe::{
-    FailureClass, InitFinding, JobFailure, JobState, ObservedJob, ObservedLock, Ordinal,
+use crate::model::{
+    Blocker, FailureClass, InitFinding, JobFailure, JobState, ObservedJob, ObservedLock, Ordinal,
+    ReconcileStep, RecoveryBlocker, RecoveryJobKind, RecoveryStep, World, quorum,
 };
 
 /// Verdicts of the restorer that a retry does not change.

@@ -4,18 +4,15 @@ use jiff::{SignedDuration, Timestamp};
 use mainstay_crds::etcd::VolumeGrowth;
 use mainstay_ids::{ClusterId, MemberId};
 
-use crate::decide::{
-    Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide,
+use crate::decide::decide;
+use crate::model::{
+    Blocker, DesiredBackup, DesiredRecovery, DesiredState, EndpointStatus, InitFinding, LastKnown,
+    MemberLeaseHolder, Observation, ObservedEtcdMember, ObservedMemberLease, ObservedMembership,
+    ObservedPod, ObservedPvc, ObservedStatefulSet, Ordinal, PeerTlsStage, Peers, PodListeners,
+    QuorumMembers, ReconcilePlan, ReconcilePolicy, ReconcileStep, ReplicaCounts, Requests,
+    SnapshotLease, UpdateStrategy, World,
 };
-use crate::observe::{
-    EndpointStatus, InitFinding, MemberLeaseHolder, Observation, ObservedEtcdMember,
-    ObservedMemberLease, ObservedMembership, ObservedPod, ObservedPvc, ObservedStatefulSet,
-    Ordinal, PeerTlsStage, PodListeners, QuorumMembers, ReplicaCounts, SnapshotLease,
-    UpdateStrategy,
-};
-use crate::validate::{
-    DEFAULT_STORAGE_BYTES, DesiredBackup, DesiredRecovery, DesiredState, Peers, Requests,
-};
+use crate::validate::DEFAULT_STORAGE_BYTES;
 
 pub(crate) const OLD_REVISION: &str = "old";
 pub(crate) const NEW_REVISION: &str = "new";
@@ -51,7 +48,7 @@ pub(crate) fn desired(replicas: u32) -> DesiredState {
         volume_growth: VolumeGrowth::Expand,
         backup: None,
         recovery: DesiredRecovery::default(),
-        upkeep: crate::decide::upkeep::DesiredUpkeep::default(),
+        upkeep: crate::model::DesiredUpkeep::default(),
         peers: Peers {
             port: 2380,
             ..Peers::default()
@@ -167,7 +164,7 @@ impl ClusterFixture {
             observed_generation: Some(1),
             etcd_version: None,
             data_lost_since: None,
-            upkeep: crate::decide::upkeep::ReportedUpkeep::default(),
+            upkeep: crate::model::ReportedUpkeep::default(),
         };
         Self {
             desired: desired_state,

@@ -4,10 +4,9 @@ use mainstay_ids::ClusterId;
 use proptest::prelude::*;
 
 use super::fixture::*;
-use crate::decide::{PodDeletionReason, ReconcileStep, World, quorum};
-use crate::observe::{
-    InitFinding, ObservedEtcdMember, ObservedMembership, Ordinal, PeerTlsStage, QuorumMembers,
-    SnapshotRequest, UpdateStrategy as Replaces,
+use crate::model::{
+    InitFinding, ObservedEtcdMember, ObservedMembership, Ordinal, PeerTlsStage, PodDeletionReason,
+    QuorumMembers, ReconcileStep, SnapshotRequest, UpdateStrategy, World, quorum,
 };
 
 /// Random state of one ordinal: pod, PVC and member.
@@ -81,7 +80,7 @@ prop_compose! {
         let mut set = stateful_set(size);
         set.is_observed = is_observed;
         set.update_revision = Some(NEW_REVISION.to_owned());
-        set.update_strategy = if is_rolling { Replaces::RollingUpdate } else { Replaces::OnDelete };
+        set.update_strategy = if is_rolling { UpdateStrategy::RollingUpdate } else { UpdateStrategy::OnDelete };
         set.peer_tls_stage = [PeerTlsStage::Off, PeerTlsStage::Prepared, PeerTlsStage::On][stage];
         fixture.observed.stateful_set = has_set.then_some(set);
         let mut list = Vec::new();

@@ -1,9 +1,7 @@
 //! Manual changes of managed objects, and the reaction of the controller.
 
 use super::fixture::{ClusterFixture, lease};
-use crate::decide::{Blocker, ReconcileStep};
-use crate::observe::{InitFinding, Ordinal, UpdateStrategy};
-use crate::validate::DriftPolicy;
+use crate::model::{Blocker, DriftPolicy, InitFinding, Ordinal, ReconcileStep, UpdateStrategy};
 
 /// Three members; a user scaled the StatefulSet down to `left` pods.
 fn scaled_down_to(left: u32) -> ClusterFixture {

@@ -3,12 +3,11 @@
 use mainstay_coordination::incident::RecoveryStage;
 
 use super::fixture::*;
-use crate::decide::recovery::RecoveryBlocker;
 use crate::decide::recovery::tests::fixture::incident;
-use crate::decide::{
-    Blocker, MemberRemovalReason, PodDeletionReason, PvcDeletionReason, ReconcileStep,
+use crate::model::{
+    Blocker, InitFinding, MemberRemovalReason, ObservedPvc, Ordinal, PodDeletionReason,
+    PvcDeletionReason, ReconcileStep, RecoveryBlocker,
 };
-use crate::observe::{InitFinding, ObservedPvc, Ordinal};
 
 fn remove_lost_member(ordinal: u32) -> ReconcileStep {
     ReconcileStep::RemoveMember {

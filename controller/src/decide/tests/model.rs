@@ -8,14 +8,12 @@ use mainstay_ids::ClusterId;
 use proptest::prelude::*;
 
 use super::fixture::*;
-use crate::decide::{
-    LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum,
+use crate::decide::decide;
+use crate::model::{
+    DesiredBackup, DesiredState, InitFinding, LastKnown, Observation, ObservedEtcdMember,
+    ObservedMembership, ObservedPod, Ordinal, PeerTlsStage, QuorumMembers, ReconcilePlan,
+    ReconcilePolicy, ReconcileStep, SnapshotLease, World, quorum,
 };
-use crate::observe::{
-    InitFinding, Observation, ObservedEtcdMember, ObservedMembership, ObservedPod, Ordinal,
-    PeerTlsStage, QuorumMembers, SnapshotLease,
-};
-use crate::validate::{DesiredBackup, DesiredState};
 
 /// An external event: a spec change or a fault.
 #[derive(Clone, Debug)]
@@ -228,7 +226,7 @@ impl ClusterModel {
                 .clone()
                 .unwrap_or_else(|| self.desired.etcd_image.clone());
             let revision = format!("{image}/{:?}", shape.peer_tls_stage);
-            let recorded = (shape.phase == crate::decide::BootstrapPhase::Bootstrapped)
+            let recorded = (shape.phase == crate::model::BootstrapPhase::Bootstrapped)
                 .then_some(shape.cluster_size);
             self.stateful_set = Some((
                 shape.replicas,

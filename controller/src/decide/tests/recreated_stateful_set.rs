@@ -1,8 +1,10 @@
 //! A recreated StatefulSet and one without pods: values recorded in it survive.
 
 use super::fixture::*;
-use crate::decide::{EffectiveSpec, ReconcileStep, SpecRefusal, UpgradeRule};
-use crate::observe::{ObservedMembership, Ordinal, PeerTlsStage};
+use crate::model::{
+    EffectiveSpec, ObservedMembership, Ordinal, PeerTlsStage, ReconcileStep, SpecRefusal,
+    UpgradeRule,
+};
 
 const GIB: u64 = 1 << 30;
 

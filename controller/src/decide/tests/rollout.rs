@@ -1,11 +1,10 @@
 //! Rollouts, upgrades, adoption and the stages of peer TLS.
 
 use super::fixture::*;
-use crate::decide::{
-    Blocker, DisruptiveChange, PodDeletionReason, ReconcileStep, SpecRefusal, UpgradeRule,
+use crate::model::{
+    Blocker, DisruptiveChange, DriftPolicy, ObservedMembership, Ordinal, PeerTlsStage,
+    PodDeletionReason, ReconcileStep, SnapshotRequest, SpecRefusal, UpgradeRule,
 };
-use crate::observe::{ObservedMembership, Ordinal, PeerTlsStage, SnapshotRequest};
-use crate::validate::DriftPolicy;
 
 fn delete_pod(ordinal: u32, reason: PodDeletionReason) -> ReconcileStep {
     let uid = format!("pod-{ordinal}-{OLD_REVISION}");

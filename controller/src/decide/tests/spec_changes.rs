@@ -3,11 +3,12 @@
 use mainstay_crds::etcd::VolumeGrowth;
 
 use super::fixture::*;
-use crate::decide::{
-    Blocker, BootstrapPhase, DisruptiveChange, MemberRemovalReason, PodDeletionReason,
-    PvcDeletionReason, ReconcilePlan, ReconcileStep, Runtime, SpecRefusal, should_query_members,
+use crate::decide::should_query_members;
+use crate::model::{
+    Blocker, BootstrapPhase, DisruptiveChange, InitFinding, MemberRemovalReason, Observation,
+    Ordinal, PodDeletionReason, PvcDeletionReason, ReconcilePlan, ReconcileStep, Runtime,
+    SnapshotRequest, SpecRefusal, UpdateStrategy,
 };
-use crate::observe::{InitFinding, Observation, Ordinal, SnapshotRequest, UpdateStrategy};
 
 const GIB: u64 = 1 << 30;
 
@@ -296,7 +297,7 @@ fn cluster_wakes_up_with_all_the_members_it_had() {
     let mut fixture = ClusterFixture::healthy(3).with_replicas(0);
     fixture.stateful_set_mut().replicas = 0;
     fixture.observed.pods.clear();
-    fixture.observed.membership = crate::observe::ObservedMembership::NotQueried;
+    fixture.observed.membership = crate::model::ObservedMembership::NotQueried;
     assert!(
         fixture.plan().is_settled(),
         "a hibernated cluster has converged"

@@ -2,10 +2,12 @@ use mainstay_verdict::CommandDetails;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::LastKnown;
 use crate::decide::tests::fixture::*;
-use crate::observe::upkeep::{DeltaBacklog, ObservedPin};
-use crate::observe::{JobFailure, SnapshotLease};
+use crate::model::{
+    DeltaBacklog, FULL_SNAPSHOT_FAILED, FailureClass, FallbackSnapshot, JobFailure, JobState,
+    LastKnown, ObservedJob, ObservedPin, PinOwner, ReportedOutcome, ReportedUpkeep, SnapshotLease,
+    UpkeepAction, format_job_marker,
+};
 
 /// A cluster whose backup has `events` events since its last full snapshot.
 fn with_pending_events(events: i64) -> ClusterFixture {
@@ -329,7 +331,7 @@ fn out_of_range_revisions_do_not_overflow() {
     let mut fixture = with_pending_events(0);
     fixture.observed.full_snapshot.as_mut().unwrap().revision = Some(i64::MIN);
     fixture.observed.delta_snapshot.as_mut().unwrap().revision = Some(i64::MAX);
-    assert_eq!(count_events_since_full(&fixture.observed), Some(i64::MAX));
+    assert_eq!(fixture.observed.count_events_since_full(), Some(i64::MAX));
 }
 
 proptest! {

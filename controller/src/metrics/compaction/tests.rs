@@ -3,7 +3,7 @@ use mainstay_verdict::CommandDetails;
 use prometheus::TextEncoder;
 
 use super::*;
-use crate::observe::JobFailure;
+use crate::model::{EtcdKey, FailureClass, JobFailure, JobState};
 
 const DELTA_EVENTS: &str = "etcddruid_compaction_num_delta_events";
 

@@ -4,7 +4,7 @@ use mainstay_verdict::{CommandDetails, Verdict};
 use serde_json::Value;
 
 use super::*;
-use crate::observe::{FailureClass, JobFailure};
+use crate::model::{FailureClass, JobFailure, JobState};
 
 fn noon() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use crate::model::annotations::SUSPEND_RECONCILE;
+use crate::model::{JobState, ReportedOutcome, count_members};
 use jiff::{SignedDuration, Timestamp};
 use mainstay_coordination::incident::{Incident, RecoveryStage};
 use mainstay_crds::ops::{OpsTaskResult, TaskState};
 use mainstay_crds::{Condition, ConditionStatus, ConditionType, Etcd, EtcdOpsTask};
-
-use crate::decide::upkeep::ReportedOutcome;
-use crate::observe::JobState;
-use crate::validate::{SUSPEND_RECONCILE, count_members};
 
 /// Finalizer of etcd-druid on ops tasks.
 pub(crate) const FINALIZER: &str = "druid.gardener.cloud/etcd-ops-task";

@@ -9,11 +9,9 @@ use mainstay_telemetry::ErrorChain;
 use super::decide::{TaskReport, require_ready};
 use super::execute::{Sight, failed_outcome};
 use super::{OpsTaskReconciler, TaskOutcome, retry_later};
+use crate::model::{ObservedEtcdMember, ObservedMembership, QuorumMembers};
 use crate::observe::dial::call_with_timeout;
-use crate::observe::{
-    self, DialError, Dialer, EtcdEndpoint, ObservedEtcdMember, ObservedMembership, QuorumMembers,
-    list_targets,
-};
+use crate::observe::{self, DialError, Dialer, EtcdEndpoint, list_targets};
 use crate::tasks::TaskError;
 
 /// Timeout of defragmenting one member when the spec sets none.

@@ -20,15 +20,16 @@ use super::decide::{
     TaskReport, parse_full_revision, report_compaction, report_verification, require_ready,
 };
 use super::{FinishedJob, OpsTaskReconciler, TaskOutcome, etcd as members, recover, retry_later};
-use crate::act::annotations::INCIDENT;
 use crate::act::recovery::{build_job_shape, create_job};
 use crate::act::snapshots::{SidecarRequest, SnapshotError, call_sidecar};
 use crate::act::upkeep::{BackupReader, remove_pin, renew_pin};
 use crate::act::{ActError, Work};
+use crate::model::annotations::INCIDENT;
+use crate::model::{DesiredState, Observation, ObservedMembership, Ordinal};
 use crate::observe::jobs::job_state;
-use crate::observe::{self, Dialer, Objects, Observation, ObservedMembership, Ordinal};
+use crate::observe::{self, Dialer, Objects};
 use crate::tasks::TaskError;
-use crate::validate::{self, DesiredState};
+use crate::validate;
 
 /// Deadline of the Job that verifies a backup.
 const VERIFY_DEADLINE: Duration = Duration::from_hours(6);
@@ -265,7 +266,10 @@ async fn run_compaction(
     etcd: &Etcd,
     sight: &Sight,
 ) -> Result<TaskOutcome, TaskError> {
-    let reported = etcd.status.as_ref().map(crate::status::told_upkeep);
+    let reported = etcd
+        .status
+        .as_ref()
+        .map(crate::status::read_reported_upkeep);
     let reported = reported.and_then(|reported| reported.compaction);
     if let Some(report) = report_compaction(reported.as_ref(), reconciler.started_at()) {
         return Ok(TaskOutcome::Report(report));

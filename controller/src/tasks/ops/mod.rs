@@ -23,8 +23,8 @@ use tracing::info;
 use self::decide::{FINALIZER, ObservedOpsTask, OpsTaskAction, TaskReport};
 use super::{POLL_INTERVAL, TaskError};
 use crate::act::ActError;
-use crate::act::annotations::INCIDENT;
 use crate::context::Context;
+use crate::model::annotations::INCIDENT;
 
 /// Outcome of one execution of a task.
 enum TaskOutcome {
@@ -224,7 +224,7 @@ impl<'a> OpsTaskReconciler<'a> {
             "status": status,
         });
         let params = PatchParams {
-            field_manager: Some(crate::act::annotations::FIELD_MANAGER.to_owned()),
+            field_manager: Some(crate::model::annotations::FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let name = self.task.name_any();

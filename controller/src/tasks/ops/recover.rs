@@ -22,9 +22,9 @@ use super::{OpsTaskReconciler, TaskOutcome, retry_later};
 use crate::act::ActError;
 use crate::act::recovery::{acquire_lock, get_coordinator};
 use crate::decide::recovery::{build_requested_incident, build_token};
-use crate::decide::{LastKnown, World};
-use crate::observe::{self, Dialer, Ordinal};
-use crate::status::{describe_recovery_blocker, plan_of};
+use crate::messages::{describe_incident, describe_recovery_blocker};
+use crate::model::{LastKnown, Ordinal, World};
+use crate::observe::{self, Dialer};
 use crate::tasks::TaskError;
 
 /// Progress of the recovery of this task.
@@ -194,7 +194,7 @@ pub(super) async fn recover_quorum(
         }
     };
     if how.dry_run == Some(true) {
-        let summary = plan_of(&incident, &sight.desired);
+        let summary = describe_incident(&incident, &sight.desired);
         let result = OpsTaskResult {
             summary: summary.clone(),
             ..OpsTaskResult::default()
@@ -275,7 +275,7 @@ async fn open_incident(
         Ok(_) | Err(CoordinationError::LockLost { .. }) => {}
         Err(source) => return Err(coordination_error("record the requested incident", source)),
     }
-    let key = crate::context::EtcdKey {
+    let key = crate::model::EtcdKey {
         namespace: reconciler.namespace.clone(),
         name: etcd.metadata.name.clone().unwrap_or_default(),
     };

@@ -5,10 +5,12 @@ use mainstay_coordination::incident::{RecoveryCause, RecoverySource, RecoverySta
 use mainstay_crds::etcd::RecoveryMode;
 
 use super::fixture::*;
-use crate::decide::recovery::{RecoveryBlocker, RecoveryStep, build_token};
+use crate::decide::recovery::build_token;
 use crate::decide::tests::fixture::*;
-use crate::decide::{Blocker, PvcDeletionReason, ReconcileStep};
-use crate::observe::{InitFinding, ObservedLock, Ordinal};
+use crate::model::{
+    Blocker, InitFinding, ObservedLock, Ordinal, PvcDeletionReason, ReconcileStep, RecoveryBlocker,
+    RecoveryStep,
+};
 
 #[test]
 fn single_member_that_lost_its_data_is_restored_from_the_backup() {
@@ -274,7 +276,7 @@ fn newest_survivor_is_the_base_and_is_compared_with_the_backup() {
         ],
     );
     fixture.desired.recovery.mode = RecoveryMode::Automatic;
-    let crate::observe::ObservedMembership::NoQuorum {
+    let crate::model::ObservedMembership::NoQuorum {
         reachable: responsive,
         ..
     } = &mut fixture.observed.membership

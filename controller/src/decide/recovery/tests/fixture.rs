@@ -8,14 +8,11 @@ use mainstay_coordination::incident::{
 };
 use mainstay_verdict::{CommandDetails, Verdict};
 
-use crate::decide::recovery::{RecoveryBlocker, RecoveryStep};
 use crate::decide::tests::fixture::*;
-use crate::decide::{Blocker, ReconcileStep};
-use crate::observe::{
-    FailureClass, InitFinding, JobFailure, JobState, ObservedJob, ObservedLock, ObservedMembership,
-    Ordinal,
+use crate::model::{
+    Blocker, DesiredBackup, FailureClass, InitFinding, JobFailure, JobState, ObservedJob,
+    ObservedLock, ObservedMembership, Ordinal, ReconcileStep, RecoveryBlocker, RecoveryStep,
 };
-use crate::validate::DesiredBackup;
 
 /// `size` members with a backup. The listed members report these findings; the others answer without quorum.
 pub(super) fn with_lost_data(size: u32, ordinals: &[(u32, InitFinding)]) -> ClusterFixture {

@@ -11,17 +11,15 @@ use mainstay_ids::{ClusterId, MemberId};
 use mainstay_verdict::CommandDetails;
 use proptest::prelude::*;
 
-use crate::decide::recovery::{RecoveryBlocker, RecoveryJobKind, RecoveryStep};
+use crate::decide::decide;
 use crate::decide::tests::fixture::*;
-use crate::decide::{
-    Blocker, LastKnown, ReconcilePlan, ReconcilePolicy, ReconcileStep, World, decide, quorum,
+use crate::model::{
+    Blocker, DesiredBackup, DesiredState, EndpointStatus, FailureClass, InitFinding, JobFailure,
+    JobState, LastKnown, Observation, ObservedEtcdMember, ObservedJob, ObservedLock,
+    ObservedMemberLease, ObservedMembership, ObservedPod, ObservedRecovery, Ordinal, QuorumMembers,
+    ReconcilePlan, ReconcilePolicy, ReconcileStep, RecoveryBlocker, RecoveryJobKind, RecoveryStep,
+    World, quorum,
 };
-use crate::observe::{
-    EndpointStatus, FailureClass, InitFinding, JobFailure, JobState, Observation,
-    ObservedEtcdMember, ObservedJob, ObservedLock, ObservedMemberLease, ObservedMembership,
-    ObservedPod, ObservedRecovery, Ordinal, QuorumMembers,
-};
-use crate::validate::{DesiredBackup, DesiredState};
 
 /// Data on a volume: its cluster, its revision, and whether it is intact.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,7 +143,7 @@ impl RecoveryModel {
             ordinal: Some(Ordinal(*ordinal)),
             peer_urls: self
                 .desired
-                .peer_urls(Ordinal(*ordinal), crate::observe::PeerTlsStage::Off),
+                .peer_urls(Ordinal(*ordinal), crate::model::PeerTlsStage::Off),
             is_learner: self.learners.contains(ordinal),
             status: self.is_up(*ordinal).then(|| EndpointStatus {
                 leader: Some(MemberId(u64::from(leader) + 100 * self.cluster)),

@@ -5,11 +5,10 @@ use mainstay_coordination::incident::{RecoveryCause, RecoveryStage};
 use mainstay_verdict::Verdict;
 
 use super::fixture::*;
-use crate::decide::recovery::{RecoveryBlocker, RecoveryJobKind, RecoveryStep};
 use crate::decide::tests::fixture::*;
-use crate::decide::{Blocker, ReconcileStep};
-use crate::observe::{
-    FailureClass, InitFinding, JobState, ObservedLock, ObservedMembership, Ordinal, QuorumMembers,
+use crate::model::{
+    Blocker, FailureClass, InitFinding, JobState, ObservedLock, ObservedMembership, Ordinal,
+    QuorumMembers, ReconcileStep, RecoveryBlocker, RecoveryJobKind, RecoveryStep,
 };
 
 fn created_job(fixture: &ClusterFixture) -> (u32, RecoveryJobKind) {
@@ -420,7 +419,7 @@ fn pods_start_with_the_configuration_of_an_existing_cluster() {
     let shape = fixture.plan().effective_spec.unwrap();
     assert_eq!(
         (shape.replicas, shape.phase),
-        (3, crate::decide::BootstrapPhase::Bootstrapped)
+        (3, crate::model::BootstrapPhase::Bootstrapped)
     );
 }
 

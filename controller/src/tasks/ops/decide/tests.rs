@@ -2,6 +2,8 @@ use mainstay_verdict::CommandDetails;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::annotations::SUSPEND_RECONCILE;
+use crate::model::{JobState, ReportedOutcome};
 
 fn noon() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()

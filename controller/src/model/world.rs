@@ -1,14 +1,12 @@
-//! The input of a decision, and the queries that planners share.
+//! The input of a decision, and the queries that stages share.
 
-use jiff::Timestamp;
+use std::time::Duration;
 
-use super::ReconcilePolicy;
-use super::plan::Blocker;
-use crate::observe::{
-    Observation, ObservedEtcdMember, ObservedMembership, ObservedPod, ObservedStatefulSet, Ordinal,
-    QuorumMembers,
+use crate::model::{
+    Blocker, DesiredState, Observation, ObservedEtcdMember, ObservedMembership, ObservedPod,
+    ObservedStatefulSet, Ordinal, QuorumMembers, ReportedUpkeep, UpkeepPolicy,
 };
-use crate::validate::DesiredState;
+use jiff::Timestamp;
 
 /// Desired state, observed state and time of one decision.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +28,51 @@ pub(crate) struct LastKnown {
     /// Time since which data is known to be lost.
     pub(crate) data_lost_since: Option<Timestamp>,
     /// Last published results of backup maintenance.
-    pub(crate) upkeep: super::upkeep::ReportedUpkeep,
+    pub(crate) upkeep: ReportedUpkeep,
+}
+
+/// Settings of the controller that apply to every Etcd.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ReconcilePolicy {
+    /// Whether a changed spec is reconciled without the reconcile annotation.
+    pub(crate) auto_reconcile: bool,
+    /// Maximum age of a full snapshot that counts as taken before a change.
+    pub(crate) max_snapshot_age: Duration,
+    /// Age of a pod from which its missing PVC counts as lost.
+    pub(crate) volume_timeout: Duration,
+    /// Time a quorum loss must last before it counts as confirmed.
+    pub(crate) quorum_loss_timeout: Duration,
+    pub(crate) upkeep: UpkeepPolicy,
+}
+
+impl Default for ReconcilePolicy {
+    fn default() -> Self {
+        Self {
+            auto_reconcile: false,
+            max_snapshot_age: Duration::from_mins(10),
+            volume_timeout: Duration::from_mins(1),
+            quorum_loss_timeout: Duration::from_secs(30),
+            upkeep: UpkeepPolicy::default(),
+        }
+    }
+}
+
+/// Ages of a member's Lease that change its reported state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Thresholds {
+    /// Time since the last renewal after which a member is Unknown.
+    pub(crate) unknown: Duration,
+    /// Time in state Unknown after which a member is NotReady.
+    pub(crate) not_ready: Duration,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self {
+            unknown: Duration::from_mins(1),
+            not_ready: Duration::from_mins(5),
+        }
+    }
 }
 
 /// The quorum size for a number of voters.
@@ -39,6 +81,14 @@ pub(crate) fn quorum(voters: usize) -> usize {
 }
 
 impl<'a> World<'a> {
+    /// Whether the spec may be applied: automatic reconcile, a reconcile request, a new Etcd, or a generation applied before.
+    pub(crate) fn is_spec_accepted(&self) -> bool {
+        let observed = self.last_known.observed_generation;
+        self.policy.auto_reconcile
+            || self.desired.requests.reconcile
+            || observed.is_none_or(|generation| generation == self.desired.generation)
+    }
+
     /// The StatefulSet, unless it is terminating.
     pub(crate) fn stateful_set(&self) -> Option<&'a ObservedStatefulSet> {
         self.observed
@@ -106,7 +156,7 @@ impl<'a> World<'a> {
             .any(|lease| lease.holder.is_some());
         is_recorded
             || has_holder
-            || super::recovery::has_created_cluster(self)
+            || self.observed.recovery.has_created_cluster()
             || matches!(self.observed.membership, ObservedMembership::Known(_))
     }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use mainstay_ids::MemberId;
 
 use crate::intervals;
-use crate::observe::{Ordinal, PeerTlsStage};
+use crate::model::{Ordinal, PeerTlsStage, RecoveryBlocker, RecoveryStep};
 
 /// The result of one decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,7 +122,7 @@ pub(crate) enum ReconcileStep {
     /// Deletes the StatefulSet with orphan propagation, so that it is recreated with a changed immutable field.
     RecreateStatefulSet { uid: String },
     /// One step of restoring lost data.
-    Recover(super::recovery::RecoveryStep),
+    Recover(RecoveryStep),
     /// No action; the blocker must disappear first.
     Wait { blocker: Blocker },
 }
@@ -170,7 +170,7 @@ impl ReconcileStep {
     pub(crate) fn blocker(&self) -> Option<&Blocker> {
         match self {
             Self::Wait { blocker: on } => Some(on),
-            Self::Recover(super::recovery::RecoveryStep::RenewLock(on)) => Some(on),
+            Self::Recover(RecoveryStep::RenewLock(on)) => Some(on),
             _ => None,
         }
     }
@@ -271,7 +271,7 @@ pub(crate) enum Blocker {
     /// The cluster starts for the first time.
     Bootstrapping,
     /// Data is lost and the recovery is blocked.
-    RecoveryBlocked(super::recovery::RecoveryBlocker),
+    RecoveryBlocked(RecoveryBlocker),
 }
 
 /// A spec change that is not applied.
