@@ -273,7 +273,7 @@ async fn older_etcd_is_refused_with_the_reason_and_changes_nothing() {
     let text = "downgrades to an older minor version are not supported";
     let etcd = wait_for_operation(&stage, OperationState::Requeue, text).await;
     let last = etcd.status.unwrap().last_operation.unwrap();
-    let start = "Upgrade refused: etcd 3.4.34 cannot follow 3.7.";
+    let start = "Upgrade refused: etcd 3.4.34 cannot follow 3.5.";
     assert!(last.description.starts_with(start), "{last:?}");
     stage.wait_until_idle(&controller).await;
     let now = stage.wait_for_replicas("main", 1).await;
