@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::fake_kubelet::FakeKubelet;
 use super::test_env::{RunningController, TestEnv};
 
-const ETCD_VERSION: EtcdRelease = EtcdRelease::NEWEST;
+/// The release line of the default image: on newer members, that image would be a refused downgrade.
+const ETCD_VERSION: EtcdRelease = EtcdRelease::V3_5New;
 /// Time a cluster may be without a leader while its members change.
 const LEADER_TIMEOUT: Duration = Duration::from_mins(2);
 

@@ -21,7 +21,7 @@ async fn removal_that_would_lose_quorum_is_refused_until_it_is_safe() {
     proxied.cluster.members[0].kill();
     proxied.cluster.wait_for_new_leader(0).await;
     proxied.register_pods(&kubelet).await;
-    let fewer = json!({ "spec": { "replicas": 1 } });
+    let fewer = json!({ "spec": proxied.spec(1) });
     stage.patch_etcd("main", fewer).await;
     let reason = "Blocked: removing main-2 would lose quorum, 1 of 2 remaining members healthy";
     let is_refused = |etcd: &Etcd| last_operation_description(etcd).contains(reason);

@@ -98,6 +98,16 @@ struct PeerTlsServers {
 }
 
 impl PeerTlsServers {
+    /// Switches peer TLS on or off, and the additional URLs with it.
+    fn patch(&self, tls: Option<Value>) -> Value {
+        let urls = match tls {
+            Some(_) => &self.tls_urls,
+            None => &self.proxied.peer_urls,
+        };
+        let urls = self.proxied.advertise(urls);
+        json!({ "spec": { "etcd": { "peerUrlTls": tls, "additionalAdvertisePeerURLs": urls } } })
+    }
+
     fn options(&self, ordinal: usize, stage: &str) -> EtcdOptions {
         let initial_cluster = self.proxied.peer_urls.iter().enumerate();
         let initial_cluster: Vec<String> = initial_cluster
@@ -120,8 +130,11 @@ impl PeerTlsServers {
         };
         match stage {
             "off" => options,
-            "prepared" => with_certificates(options),
-            "on" => with_certificates(options.peer_listen_url(&self.tls_urls[ordinal])),
+            // The CRD ties the scheme of additional URLs to the spec, which is a stage ahead of the members.
+            "prepared" | "on" => {
+                let urls = [&self.proxied.peer_urls[ordinal], &self.tls_urls[ordinal]];
+                with_certificates(options.peer_listen_url(urls.map(String::as_str).join(",")))
+            }
             other => panic!("invalid stage {other}"),
         }
     }
@@ -254,12 +267,7 @@ async fn peer_tls_is_switched_on_and_off_without_losing_quorum() {
         .map(|_| free_url().replace("http:", "https:"))
         .collect();
     let controller = stage.start_controller().await;
-    let mut whole = proxied.spec(3);
-    for (ordinal, url) in tls_urls.iter().enumerate() {
-        let urls = &mut whole["etcd"]["additionalAdvertisePeerURLs"][ordinal]["urls"];
-        urls.as_array_mut().unwrap().push(json!(url));
-    }
-    stage.create_etcd("main", whole).await;
+    stage.create_etcd("main", proxied.spec(3)).await;
     stage.wait_settled("main").await;
     let mut servers = PeerTlsServers {
         proxied,
@@ -278,15 +286,15 @@ async fn peer_tls_is_switched_on_and_off_without_losing_quorum() {
     kubelet.configure(|behavior| behavior.started_pods = Some(known));
     let writer = BackgroundWriter::start(&servers.proxied);
 
-    let on = json!({ "spec": { "etcd": { "peerUrlTls": peer_tls_spec() } } });
-    stage.patch_etcd("main", on).await;
+    stage
+        .patch_etcd("main", servers.patch(Some(peer_tls_spec())))
+        .await;
     let stages = servers.follow_until_settled(&stage, &kubelet, "on").await;
     assert_eq!(stages, vec![["prepared", "on"]; 3]);
     let status = stage.get_etcd("main").await.status.unwrap();
     assert_eq!(status.peer_url_tls_enabled, Some(true));
 
-    let off = json!({ "spec": { "etcd": { "peerUrlTls": null } } });
-    stage.patch_etcd("main", off).await;
+    stage.patch_etcd("main", servers.patch(None)).await;
     let stages = servers.follow_until_settled(&stage, &kubelet, "off").await;
     assert_eq!(stages, vec![["prepared", "off"]; 3]);
     writer.stop().await;
