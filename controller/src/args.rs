@@ -249,7 +249,13 @@ impl OperatorArgs {
                 ImagePullPolicy::IfNotPresent => PullPolicy::IfNotPresent,
                 ImagePullPolicy::Never => PullPolicy::Never,
             }),
-            image_pull_secrets: self.image_pull_secrets.clone(),
+            // A variable that is set to nothing is a list with an empty name.
+            image_pull_secrets: self
+                .image_pull_secrets
+                .iter()
+                .filter(|name| !name.is_empty())
+                .cloned()
+                .collect(),
             automount_service_account_token: !config
                 .controllers
                 .etcd
@@ -422,6 +428,10 @@ mod tests {
             ["ours", "theirs"]
         );
         assert_eq!(settings(&[]).image_pull_secrets, [""; 0]);
+        assert_eq!(
+            settings(&["--image-pull-secrets="]).image_pull_secrets,
+            [""; 0]
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mainstay_tests::cluster::image::image_architecture;
 use mainstay_tests::release::{ReleaseParts, ReleaseSource, pack};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -29,6 +30,11 @@ fn helm() -> PathBuf {
 fn built_programs() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// The file name of a program; that of its image and of its symbols begin with it.
+fn artifact_name(program: &str) -> String {
+    format!("{program}-{VERSION}-linux-{}", image_architecture())
 }
 
 async fn pack_from(programs: &Path, output: &Path) {
@@ -100,11 +106,7 @@ async fn packed_chart_needs_only_the_registry_and_pins_the_packed_images() {
     );
     let install = fs::read_to_string(output.join("install.yaml")).unwrap();
     for program in PROGRAMS {
-        let names = read_artifacts(&output);
-        let image = names
-            .keys()
-            .find(|name| name.starts_with(program) && name.ends_with(".oci.tar"));
-        let digest = read_image_digest(&output.join(image.unwrap()));
+        let digest = read_image_digest(&output.join(format!("{}.oci.tar", artifact_name(program))));
         let pinned = format!("{program}:v{VERSION}@{digest}");
         assert!(
             rendered.contains(&format!("registry.example/team/{pinned}")),
@@ -133,10 +135,8 @@ async fn stripped_programs_run_and_their_symbols_are_separate() {
     let artifacts = read_artifacts(&output);
     for program in PROGRAMS {
         let original = fs::metadata(built_programs().join(program)).unwrap().len();
-        let stripped = artifacts.keys().find(|name| {
-            name.starts_with(program) && !name.contains(".oci") && !name.ends_with(".debug")
-        });
-        let stripped = output.join(stripped.unwrap());
+        let name = artifact_name(program);
+        let stripped = output.join(&name);
         assert!(
             fs::metadata(&stripped).unwrap().len() < original,
             "{program}"
@@ -144,8 +144,10 @@ async fn stripped_programs_run_and_their_symbols_are_separate() {
         let answer = Command::new(&stripped).arg("--version").output().unwrap();
         let answer = String::from_utf8(answer.stdout).unwrap();
         assert!(answer.contains(VERSION), "{program}: {answer}");
-        let debug = format!("{}.debug", stripped.file_name().unwrap().display());
-        assert!(artifacts.contains_key(&debug), "{debug}");
+        assert!(
+            artifacts.contains_key(&format!("{name}.debug")),
+            "{program}"
+        );
     }
 }
 
