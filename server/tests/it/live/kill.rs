@@ -19,7 +19,9 @@ async fn write_until_gone(mut client: Client, writer: u32, round: u32) -> Acknow
             format!("{round}-{step}"),
         );
         match client.put(key.clone(), value.clone(), None).await {
-            Ok(put) => acknowledged.insert(key, (value, put.header().expect("a header").revision())),
+            Ok(put) => {
+                acknowledged.insert(key, (value, put.header().expect("a header").revision()))
+            }
             Err(_) => break,
         };
     }
@@ -28,7 +30,10 @@ async fn write_until_gone(mut client: Client, writer: u32, round: u32) -> Acknow
 
 async fn current_revision(client: &mut Client) -> i64 {
     let options = GetOptions::new().with_count_only();
-    let answer = client.get("k", Some(options)).await.expect("read the revision");
+    let answer = client
+        .get("k", Some(options))
+        .await
+        .expect("read the revision");
     answer.header().expect("a header").revision()
 }
 

@@ -26,9 +26,12 @@ impl Authority {
 
     fn issue(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().expect("a valid fixture");
-        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a valid fixture");
+        let mut params =
+            CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a valid fixture");
         params.distinguished_name.push(DnType::CommonName, name);
-        let certificate = params.signed_by(&key, &self.issuer).expect("a valid fixture");
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .expect("a valid fixture");
         (certificate.pem(), key.serialize_pem())
     }
 }
