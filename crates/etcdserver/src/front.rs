@@ -46,7 +46,7 @@ impl FrontOptions {
             name: name.into(),
             client_urls: Vec::new(),
             quota_bytes: None,
-            progress_interval: Duration::from_secs(600),
+            progress_interval: Duration::from_mins(10),
             requests_per_principal: 10_000,
         }
     }
@@ -109,6 +109,7 @@ pub(crate) fn check_size(request: &impl Message) -> Result<(), Status> {
 }
 
 /// Maps the error of an engine.
+#[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]
 pub(crate) fn failed(error: EngineError) -> Status {
     engine_error(&error)
 }

@@ -26,7 +26,7 @@ use crate::proto::etcdserverpb::watch_server::WatchServer;
 const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A connection without traffic is checked at this interval, as etcd does.
-const KEEP_ALIVE: Duration = Duration::from_secs(7200);
+const KEEP_ALIVE: Duration = Duration::from_hours(2);
 
 /// Files of the server's certificate.
 #[derive(Clone, Debug)]

@@ -39,7 +39,9 @@ pub(super) fn range(request: &RangeRequest, found: RangeAnswer) -> RangeResponse
     }
     let mut kvs: Vec<KeyValue> = keys.into_iter().map(key_value).collect();
     if request.keys_only {
-        kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+        for kv in &mut kvs {
+            kv.value = Bytes::new();
+        }
     }
     RangeResponse {
         header: None,

@@ -5,7 +5,7 @@ mod check;
 mod convert;
 
 use mainstay_engine::{Op, OpAnswer, Txn, TxnAnswer};
-use mainstay_ids::Revision;
+use mainstay_ids::{LeaseId, Revision};
 use tonic::{Request, Response, Status};
 
 pub(crate) use self::answer::key_value;
@@ -50,6 +50,11 @@ impl Kv for Front {
         let request = request.into_inner();
         check::put(&request)?;
         check_size(&request)?;
+        if request.lease != 0 && request.ignore_value {
+            // Outside of transactions etcd looks for the lease before it looks for the key.
+            let lease = LeaseId::from_signed(request.lease);
+            self.engine.lease_status(lease).await.map_err(failed)?;
+        }
         let (revision, done) = self.run_one(Op::Put(convert::put(&request))).await?;
         let OpAnswer::Put(done) = done else {
             return Err(EtcdError::STOPPED.status());

@@ -1,0 +1,8 @@
+//! Tests with real servers and clients.
+
+mod differential;
+mod etcdctl;
+mod kill;
+mod process;
+mod rights;
+mod watches;

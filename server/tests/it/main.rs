@@ -1,0 +1,4 @@
+//! The program, with real clients and beside a real etcd.
+
+mod live;
+mod manual;
