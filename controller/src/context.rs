@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures::channel::mpsc;
 use jiff::Timestamp;
 use kube::Client;
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use mainstay_coordination::Coordinator;
 use mainstay_manifests::OperatorSettings;
@@ -19,13 +18,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::caches::{LazyEtcd, Stores};
 use crate::intervals;
-use crate::leader::Leadership;
 use crate::metrics::ControllerMetrics;
 use crate::model::{
     EtcdKey, FallbackSnapshot, LogRead, Observation, ReconcilePolicy, SnapshotRequest, Thresholds,
 };
 use crate::probe::ReconcileProbe;
 use crate::write_scheduler::WriteScheduler;
+use crate::writer::Writer;
 
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -33,9 +32,7 @@ pub(crate) struct Context {
     pub(crate) settings: OperatorSettings,
     pub(crate) policy: ReconcilePolicy,
     pub(crate) thresholds: Thresholds,
-    /// Checked before every write.
-    pub(crate) leadership: Leadership,
-    pub(crate) recorder: Recorder,
+    pub(crate) writer: Writer,
     pub(crate) metrics: ControllerMetrics,
     pub(crate) local: LocalState,
     /// Requests that take longer than a reconcile, such as snapshots.

@@ -16,23 +16,22 @@
 //! Both measure durations with a monotonic clock. When the deadline passes, or another holder is observed, every write is
 //! refused at once and the process ends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::Api;
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use mainstay_telemetry::ErrorChain;
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
+
+use crate::writer::{Leadership, merge_election_lease};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeaderElector {
@@ -46,78 +45,6 @@ pub(crate) struct LeaderElector {
     pub(crate) renew_deadline: Duration,
     /// Time between two attempts to acquire or renew.
     pub(crate) retry_period: Duration,
-}
-
-/// Whether this process may write. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct Leadership(Arc<LeadershipState>);
-
-#[derive(Debug)]
-struct LeadershipState {
-    leader_until: watch::Sender<Option<Instant>>,
-    is_always_leader: AtomicBool,
-}
-
-/// Another process may be the leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process is not the leader")]
-#[non_exhaustive]
-pub(crate) struct LeadershipLost;
-
-impl Leadership {
-    /// Without leader election, this process is the only one.
-    pub(crate) fn always_leader() -> Self {
-        let this = Self::not_leading();
-        this.0.is_always_leader.store(true, Ordering::Release);
-        this
-    }
-
-    fn not_leading() -> Self {
-        Self(Arc::new(LeadershipState {
-            leader_until: watch::Sender::new(None),
-            is_always_leader: AtomicBool::new(false),
-        }))
-    }
-
-    /// Whether this process may write now.
-    pub(crate) fn check(&self) -> Result<(), LeadershipLost> {
-        let is_leader = self
-            .0
-            .leader_until
-            .borrow()
-            .is_some_and(|until| Instant::now() < until);
-        if is_leader || self.0.is_always_leader.load(Ordering::Acquire) {
-            Ok(())
-        } else {
-            Err(LeadershipLost)
-        }
-    }
-
-    /// Returns when this process is not the leader any more.
-    pub(crate) async fn wait_until_lost(&self) {
-        if self.0.is_always_leader.load(Ordering::Acquire) {
-            return std::future::pending().await;
-        }
-        // A renewal moves the deadline, so wait for whichever comes first.
-        let mut until = self.0.leader_until.subscribe();
-        loop {
-            let Some(deadline) = *until.borrow_and_update() else {
-                return;
-            };
-            tokio::select! {
-                () = sleep_until(deadline) => {
-                    if self.check().is_err() {
-                        return;
-                    }
-                }
-                changed = until.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
 }
 
 enum LeaseAttempt {
@@ -170,7 +97,7 @@ impl LeaderElector {
             sleep_until(due.map_or(pause, |due| due.min(pause))).await;
         };
         info!("became leader");
-        leadership.0.leader_until.send_replace(Some(until));
+        leadership.set_deadline(Some(until));
         let kept = leadership.clone();
         let keeper = tokio::spawn(async move {
             self.renew_until_cancelled(&lock, &leases, &kept, cancel)
@@ -231,11 +158,7 @@ impl LeaderElector {
                     "leaseTransitions": spec.lease_transitions.unwrap_or_default(),
                 },
             });
-            let params = PatchParams::default();
-            leases
-                .patch(&self.lease_name, &params, &Patch::Merge(&patch))
-                .await
-                .map(drop)
+            merge_election_lease(leases, &self.lease_name, &patch).await
         };
         let outcome: Result<Result<(), kube::Error>, _> =
             timeout(self.renew_deadline, repair).await;
@@ -266,11 +189,11 @@ impl LeaderElector {
                     requested_at: request_sent,
                 } => {
                     let until = request_sent + self.renew_deadline;
-                    leadership.0.leader_until.send_replace(Some(until));
+                    leadership.set_deadline(Some(until));
                 }
                 // Another holder may write after its own wait: stop at once.
                 LeaseAttempt::HeldByOther => {
-                    leadership.0.leader_until.send_replace(None);
+                    leadership.set_deadline(None);
                     return;
                 }
                 // The current deadline stays: it ends leadership if no renewal succeeds before.
@@ -278,7 +201,7 @@ impl LeaderElector {
             }
         }
         // Before the Lease is released: another replica may write from then on.
-        leadership.0.leader_until.send_replace(None);
+        leadership.set_deadline(None);
         match timeout(self.retry_period, lock.step_down()).await {
             Ok(Ok(())) => info!("leader election lease released"),
             Ok(Err(error)) => {

@@ -47,6 +47,7 @@ pub(crate) mod tasks;
 mod trim;
 pub(crate) mod validate;
 pub(crate) mod write_scheduler;
+pub(crate) mod writer;
 
 #[cfg(test)]
 mod module_graph;

@@ -49,6 +49,9 @@ const FORBIDDEN: [(&str, &[&str], &str); 5] = [
     ),
 ];
 
+/// Parameters of writes, which only the writer uses: it checks leadership, names the field manager and counts.
+const WRITE_PARAMS: [&str; 3] = ["PatchParams", "PostParams", "DeleteParams"];
+
 /// The first place where one module refers to another.
 type References = BTreeMap<(String, String), String>;
 
@@ -188,6 +191,44 @@ fn modules_import_each_other_without_a_cycle() {
 fn stages_import_only_what_precedes_them() {
     let found = find_forbidden(&build_graph(&product_files()));
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+fn find_writes(files: &[(String, String)]) -> Vec<String> {
+    let outside = files
+        .iter()
+        .filter(|(file, _)| !file.starts_with("writer/"));
+    let mut found = Vec::new();
+    for (file, text) in outside {
+        for (index, line) in product_lines(text).iter().enumerate() {
+            if let Some(params) = WRITE_PARAMS.iter().find(|params| line.contains(**params)) {
+                found.push(format!(
+                    "{file}:{}: {params} outside of the writer",
+                    index + 1
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn only_the_writer_writes_to_the_api_server() {
+    let files = product_files();
+    let found = find_writes(&files);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let writer = files.iter().filter(|(file, _)| file.starts_with("writer/"));
+    let uses: Vec<&str> = writer.map(|(_, text)| text.as_str()).collect();
+    assert!(
+        uses.concat().contains("PatchParams"),
+        "the writer has moved"
+    );
+}
+
+#[test]
+fn write_outside_of_the_writer_is_reported_with_file_and_line() {
+    let text = "use kube::api::Api;\nlet params = PatchParams::default();\n".to_owned();
+    let found = find_writes(&[("act/a.rs".to_owned(), text)]);
+    assert_eq!(found, ["act/a.rs:2: PatchParams outside of the writer"]);
 }
 
 fn graph_of(files: &[(&str, &str)]) -> References {

@@ -2,24 +2,22 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
 use kube::runtime::events::{Event, EventType};
-use kube::{Resource, ResourceExt};
 use mainstay_crds::etcd::APPROVE_RECOVERY;
 use mainstay_crds::{
     Condition, ConditionStatus, ConditionType, Etcd, EtcdStatus, LastError, LastOperation,
     OperationState, OperationType,
 };
-use mainstay_telemetry::ErrorChain;
 use serde_json::{Value, json};
-use tracing::warn;
 
 use crate::context::Context;
-use crate::leader::LeadershipLost;
 use crate::model::EtcdKey;
-use crate::model::annotations::{FIELD_MANAGER, FINALIZER, LEGACY_OPERATION, OPERATION, RECONCILE};
+use crate::model::annotations::{FINALIZER, LEGACY_OPERATION, OPERATION, RECONCILE};
 use crate::status::{StatusEvent, StatusEventKind, collect_events};
 use crate::validate::SpecError;
+use crate::writer::{Finalizer, Target, WriteError};
 
 /// Conditions that become Unknown when the cluster is not observed. Others record past events that are stored nowhere else,
 /// or belong to other writers.
@@ -33,38 +31,12 @@ const LIVE_CONDITIONS: [ConditionType; 4] = [
 /// The API server rejects Events with a note of more than 1024 bytes.
 const MAX_NOTE_BYTES: usize = 1000;
 
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum PublishError {
-    #[error("not leader: write refused")]
-    Fenced { source: LeadershipLost },
-    #[error("patch status")]
-    Status { source: Box<kube::Error> },
-    #[error("patch finalizers")]
-    Finalizer { source: Box<kube::Error> },
-    #[error("remove a handled annotation")]
-    Annotation { source: Box<kube::Error> },
-}
-
-fn api(ctx: &Context, etcd: &Etcd) -> Api<Etcd> {
-    Api::namespaced(
-        ctx.client.clone(),
-        etcd.metadata.namespace.as_deref().unwrap_or_default(),
-    )
-}
-
-fn check_leadership(ctx: &Context) -> Result<(), PublishError> {
-    ctx.leadership
-        .check()
-        .map_err(|source| PublishError::Fenced { source })
-}
-
 /// Writes the status if it differs, and an Event for each transition.
 pub(crate) async fn write_status(
     ctx: &Context,
     etcd: &Etcd,
     status: &EtcdStatus,
-) -> Result<(), PublishError> {
+) -> Result<(), WriteError> {
     let key = EtcdKey {
         namespace: etcd.namespace().unwrap_or_default(),
         name: etcd.name_any(),
@@ -77,33 +49,16 @@ pub(crate) async fn write_status(
     }
     // Leadership is checked after the wait: it may end meanwhile.
     let _turn = ctx.write_scheduler.acquire_status_write().await;
-    check_leadership(ctx)?;
-    let failed = |source| PublishError::Status {
-        source: Box::new(source),
-    };
     let body = mainstay_crds::status::apply(etcd, status);
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let api = api(ctx, etcd);
-    let written = api
-        .patch_status(&etcd.name_any(), &params, &Patch::Apply(&body))
-        .await
-        .map_err(failed)?;
-    ctx.metrics.record_write("Etcd");
+    let target = Target::of(etcd);
+    let written = ctx.writer.apply_status(&target, &body).await?;
     // An apply without effect keeps the version, and no watch event would follow.
     if written.resource_version() != etcd.resource_version() {
         ctx.local.record_status_write(&key, etcd.resource_version());
     }
-    if let Some(stale_fields) = build_stale_fields_patch(status, written.status.as_ref()) {
+    if let Some(stale_fields) = build_stale_fields_patch(status, written) {
         // Server-side apply does not remove fields that another manager set, for example etcd-druid before a migration.
-        check_leadership(ctx)?;
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        api.patch_status(&etcd.name_any(), &params, &Patch::Merge(&stale_fields))
-            .await
-            .map_err(failed)?;
-        ctx.metrics.record_write("Etcd");
+        ctx.writer.merge_status(&target, &stale_fields).await?;
     }
     // After the write: a failed write is repeated and must not repeat its Events.
     for status_event in collect_events(etcd.status.as_ref(), status) {
@@ -113,9 +68,11 @@ pub(crate) async fn write_status(
 }
 
 /// The patch that removes top-level fields of a written status that the desired one does not have.
-fn build_stale_fields_patch(desired: &EtcdStatus, written: Option<&EtcdStatus>) -> Option<Value> {
+fn build_stale_fields_patch(desired: &EtcdStatus, written: DynamicObject) -> Option<Value> {
     let desired = serde_json::to_value(desired).ok()?;
-    let written = serde_json::to_value(written?).ok()?;
+    // Typed: fields that this version does not know belong to another writer.
+    let written = written.try_parse::<Etcd>().ok()?.status?;
+    let written = serde_json::to_value(written).ok()?;
     let stale: serde_json::Map<String, Value> = written
         .as_object()?
         .keys()
@@ -125,7 +82,6 @@ fn build_stale_fields_patch(desired: &EtcdStatus, written: Option<&EtcdStatus>) 
     (!stale.is_empty()).then(|| json!({ "status": stale }))
 }
 
-/// A failed Event is logged only: the status already has the information.
 async fn publish_event(ctx: &Context, etcd: &Etcd, status_event: StatusEvent) {
     let StatusEvent {
         kind,
@@ -145,10 +101,7 @@ async fn publish_event(ctx: &Context, etcd: &Etcd, status_event: StatusEvent) {
         action: "Reconcile".to_owned(),
         secondary: None,
     };
-    match ctx.recorder.publish(&event, &etcd.object_ref(&())).await {
-        Ok(()) => ctx.metrics.record_write("Event"),
-        Err(error) => warn!(error = %ErrorChain(&error), "failed to publish event"),
-    }
+    ctx.writer.publish_event(etcd, &event).await;
 }
 
 /// Publishes an invalid spec. The cluster is not observed in that case, so live conditions become Unknown.
@@ -156,7 +109,7 @@ pub(crate) async fn publish_spec_error(
     ctx: &Context,
     etcd: &Etcd,
     spec_error: &SpecError,
-) -> Result<(), PublishError> {
+) -> Result<(), WriteError> {
     let error = LastError {
         code: "ERR_VALIDATE".to_owned(),
         description: spec_error.to_string(),
@@ -194,7 +147,7 @@ pub(crate) async fn publish_deletion_progress(
     ctx: &Context,
     etcd: &Etcd,
     left: usize,
-) -> Result<(), PublishError> {
+) -> Result<(), WriteError> {
     let description = format!("Deleting: {left} objects left");
     publish_operation(
         ctx,
@@ -215,7 +168,7 @@ async fn publish_operation(
     etcd: &Etcd,
     (type_, state, description): (OperationType, OperationState, String),
     last_errors: Option<Vec<LastError>>,
-) -> Result<(), PublishError> {
+) -> Result<(), WriteError> {
     let before = etcd.status.clone().unwrap_or_default();
     let is_reported = before.last_operation.as_ref().is_some_and(|last| {
         last.type_ == type_ && last.state == state && last.description == description
@@ -247,68 +200,19 @@ fn now_in_seconds() -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-pub(crate) async fn add_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
-    if etcd
-        .finalizers()
-        .iter()
-        .any(|finalizer| finalizer == FINALIZER)
-    {
-        return Ok(());
-    }
-    let mut finalizers = etcd.finalizers().to_vec();
-    finalizers.push(FINALIZER.to_owned());
-    patch_finalizers(ctx, etcd, &finalizers).await
-}
-
-pub(crate) async fn remove_finalizer(ctx: &Context, etcd: &Etcd) -> Result<(), PublishError> {
-    let left: Vec<String> = etcd
-        .finalizers()
-        .iter()
-        .filter(|name| *name != FINALIZER)
-        .cloned()
-        .collect();
-    if left.len() == etcd.finalizers().len() {
-        return Ok(());
-    }
-    patch_finalizers(ctx, etcd, &left).await
-}
-
-async fn patch_finalizers(
+pub(crate) async fn set_finalizer(
     ctx: &Context,
     etcd: &Etcd,
-    finalizers: &[String],
-) -> Result<(), PublishError> {
-    check_leadership(ctx)?;
-    // A merge patch replaces the whole list; the resourceVersion makes a concurrent change a conflict.
-    let patch = json!({ "metadata": {
-        "resourceVersion": etcd.metadata.resource_version,
-        "finalizers": finalizers,
-    }});
-    match api(ctx, etcd)
-        .patch(
-            &etcd.name_any(),
-            &PatchParams::default(),
-            &Patch::Merge(&patch),
-        )
+    wanted: Finalizer,
+) -> Result<(), WriteError> {
+    let finalizer = (FINALIZER, wanted);
+    ctx.writer
+        .set_finalizer(&Target::of(etcd), &etcd.metadata, finalizer)
         .await
-    {
-        Ok(_) => {
-            ctx.metrics.record_write("Etcd");
-            Ok(())
-        }
-        // Deleted meanwhile.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(PublishError::Finalizer {
-            source: Box::new(source),
-        }),
-    }
 }
 
 /// Removes the request for one reconcile, unless the generation has changed: the request is then for the new spec.
-pub(crate) async fn remove_reconcile_request(
-    ctx: &Context,
-    etcd: &Etcd,
-) -> Result<(), PublishError> {
+pub(crate) async fn remove_reconcile_request(ctx: &Context, etcd: &Etcd) -> Result<(), WriteError> {
     let requested = [OPERATION, LEGACY_OPERATION].into_iter().filter(|key| {
         let value = etcd.annotations().get(*key);
         value.is_some_and(|value| value == RECONCILE)
@@ -316,55 +220,18 @@ pub(crate) async fn remove_reconcile_request(
     let same =
         json!({ "op": "test", "path": "/metadata/generation", "value": etcd.metadata.generation });
     let annotations = requested.map(|key| (key, RECONCILE));
-    remove_annotations(ctx, etcd, Some(same), annotations).await
+    ctx.writer
+        .remove_annotations(&Target::of(etcd), Some(same), annotations)
+        .await
 }
 
 /// Removes the approval of a finished recovery: it does not hold for the next data loss.
-pub(crate) async fn remove_recovery_approval(
-    ctx: &Context,
-    etcd: &Etcd,
-) -> Result<(), PublishError> {
+pub(crate) async fn remove_recovery_approval(ctx: &Context, etcd: &Etcd) -> Result<(), WriteError> {
     let given = etcd.annotations().get(APPROVE_RECOVERY);
     let given = given.map(|id| (APPROVE_RECOVERY, id.as_str()));
-    remove_annotations(ctx, etcd, None, given.into_iter()).await
-}
-
-/// Removes annotations that still have these values, if the test `condition` holds.
-async fn remove_annotations<'a>(
-    ctx: &Context,
-    etcd: &Etcd,
-    condition: Option<Value>,
-    annotations: impl Iterator<Item = (&'a str, &'a str)>,
-) -> Result<(), PublishError> {
-    check_leadership(ctx)?;
-    let failed = |source| PublishError::Annotation {
-        source: Box::new(source),
-    };
-    let each = annotations.flat_map(|(key, value)| {
-        let path = format!("/metadata/annotations/{}", key.replace('/', "~1"));
-        [
-            json!({ "op": "test", "path": path, "value": value }),
-            json!({ "op": "remove", "path": path }),
-        ]
-    });
-    let patch = serde_json::from_value(condition.into_iter().chain(each).collect())
-        .map_err(|source| failed(kube::Error::SerdeError(source)))?;
-    let patched = api(ctx, etcd)
-        .patch(
-            &etcd.name_any(),
-            &PatchParams::default(),
-            &Patch::<()>::Json(patch),
-        )
-        .await;
-    match patched {
-        Ok(_) => {
-            ctx.metrics.record_write("Etcd");
-            Ok(())
-        }
-        // Changed or removed meanwhile: the next reconcile handles the new value. 422 is a failed JSON patch test.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
-        Err(source) => Err(failed(source)),
-    }
+    ctx.writer
+        .remove_annotations(&Target::of(etcd), None, given.into_iter())
+        .await
 }
 
 #[cfg(test)]

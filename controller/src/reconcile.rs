@@ -27,9 +27,10 @@ use crate::model::{
     RestoreProgress, World,
 };
 use crate::observe::{self, DialError, Dialer, Objects};
-use crate::publish::{self, PublishError};
+use crate::publish;
 use crate::status::{self, Facts, ReconcileFailure};
 use crate::validate::{self, SpecError};
+use crate::writer::{Finalizer, WriteError};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -47,7 +48,7 @@ pub(crate) enum ReconcileError {
     #[error("failed to carry out the plan")]
     Act { source: ActError },
     #[error("failed to update the Etcd resource")]
-    Publish { source: PublishError },
+    Publish { source: WriteError },
 }
 
 pub(crate) async fn reconcile(
@@ -162,7 +163,7 @@ async fn reconcile_etcd(
     };
     // Before the first object is created, so that none is orphaned by a deletion.
     let publish_failed = |source| ReconcileError::Publish { source };
-    let finalized = publish::add_finalizer(ctx, etcd).await;
+    let finalized = publish::set_finalizer(ctx, etcd, Finalizer::Present).await;
     finalized.map_err(publish_failed)?;
     let known = read_last_known(etcd);
     let objects = observe_cluster(etcd, ctx, &desired, &known, now).await?;
@@ -222,7 +223,7 @@ async fn publish_status(
     etcd: &Etcd,
     status: &EtcdStatus,
     (key, objects): (&EtcdKey, &Objects),
-) -> Result<(), PublishError> {
+) -> Result<(), WriteError> {
     publish::write_status(ctx, etcd, status).await?;
     let outcome = &objects.observation.upkeep.fallback;
     ctx.local.clear_published_fallback(key, outcome);
@@ -235,7 +236,7 @@ async fn remove_handled_annotations(
     etcd: &Etcd,
     plan: &ReconcilePlan,
     world: &World<'_>,
-) -> Result<(), PublishError> {
+) -> Result<(), WriteError> {
     if world.desired.requests.reconcile && world.is_spec_accepted() && plan.effective_spec.is_some()
     {
         publish::remove_reconcile_request(ctx, etcd).await?;
@@ -456,7 +457,7 @@ async fn tear_down(etcd: &Etcd, ctx: &Context) -> Result<ReconcileResult, Reconc
         Teardown::Done => {
             // Before the Etcd's own finalizer: after its removal no reconcile would do it.
             act::remove_secret_finalizers(ctx, etcd).await;
-            publish::remove_finalizer(ctx, etcd)
+            publish::set_finalizer(ctx, etcd, Finalizer::Absent)
                 .await
                 .map_err(|source| ReconcileError::Publish { source })?;
             Action::await_change()

@@ -35,13 +35,14 @@ use crate::config::OperatorConfiguration;
 use crate::context::{Context, LocalState, ReconcileTrigger};
 use crate::discovery;
 use crate::http::{self, Readiness};
-use crate::leader::{LeaderElector, Leadership};
+use crate::leader::LeaderElector;
 use crate::metrics::ControllerMetrics;
 use crate::model::annotations::FIELD_MANAGER;
 use crate::model::{ReconcilePolicy, Thresholds};
 use crate::probe::ReconcileProbe;
 use crate::reconcile::{error_policy, reconcile};
 use crate::write_scheduler::WriteScheduler;
+use crate::writer::{Leadership, Writer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer than a watch, which the API server ends by itself.
@@ -324,8 +325,12 @@ impl Manager {
                 unknown: etcd.etcd_member.unknown_threshold,
                 not_ready: etcd.etcd_member.not_ready_threshold,
             },
-            leadership,
-            recorder: Recorder::new(self.client.clone(), reporter),
+            writer: Writer::new(
+                self.client.clone(),
+                leadership,
+                self.metrics.clone(),
+                Recorder::new(self.client.clone(), reporter),
+            ),
             metrics: self.metrics.clone(),
             local: LocalState::default(),
             background_tasks: TaskTracker::new(),

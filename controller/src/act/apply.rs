@@ -1,9 +1,6 @@
-//! Applies and deletes single objects.
-//!
-//! **Invariants**: an object that already matches is not written; a deletion carries the uid of the observed object.
+//! Applies single objects. **Invariant**: an object that already matches is not written.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt};
 use mainstay_manifests::ManifestObject;
 use serde_json::{Value, json};
@@ -13,8 +10,9 @@ use super::subset::find_difference;
 use super::takeover::take_over_fields;
 use super::{ActError, live};
 use crate::context::Context;
-use crate::model::annotations::{APPLIED_FINGERPRINT, FIELD_MANAGER};
+use crate::model::annotations::APPLIED_FINGERPRINT;
 use crate::model::{DriftPolicy, EtcdKey};
+use crate::writer::Target;
 
 /// Applies an object of a cluster if it differs from the live one. Returns whether it was written.
 pub(super) async fn apply_object(
@@ -56,22 +54,9 @@ pub(super) async fn apply_object(
             take_over_ownership(ctx, &resource, &object).await?;
         }
     }
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
-    // Server-side apply answers 409 for a field that another manager owns; the fields rendered here are ours.
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let api = dynamic_api(ctx, &resource, &object.metadata);
+    let target = Target::with_resource(resource.clone(), &object.metadata);
     let _write_guard = ctx.write_scheduler.begin_object_write();
-    let applied = api
-        .patch(&object.name_any(), &params, &Patch::Apply(&desired))
-        .await;
-    let applied = applied.map_err(|source| ActError::Apply {
-        kind: resource.kind.clone(),
-        name: object.name_any(),
-        source: Box::new(source),
-    })?;
-    ctx.metrics.record_write(&resource.kind);
+    let applied = ctx.writer.apply(&target, &desired).await?;
     let version = applied.resource_version().unwrap_or_default();
     ctx.local.record_applied(
         cluster,
@@ -107,12 +92,13 @@ async fn take_over_ownership(
     resource: &ApiResource,
     object: &DynamicObject,
 ) -> Result<(), ActError> {
-    let failed = |source| ActError::TakeOver {
+    let failed = |source| ActError::Read {
         kind: resource.kind.clone(),
         name: object.name_any(),
         source: Box::new(source),
     };
-    let api = dynamic_api(ctx, resource, &object.metadata);
+    let namespace = object.namespace().unwrap_or_default();
+    let api = Api::<DynamicObject>::namespaced_with(ctx.client.clone(), &namespace, resource);
     let Some(live) = api.get_opt(&object.name_any()).await.map_err(failed)? else {
         return Ok(());
     };
@@ -124,65 +110,10 @@ async fn take_over_ownership(
     else {
         return Ok(());
     };
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
     let patch = json!({ "metadata": {
         "resourceVersion": live.metadata.resource_version,
         "managedFields": record,
     }});
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    api.patch(&object.name_any(), &params, &Patch::Merge(&patch))
-        .await
-        .map_err(failed)?;
-    ctx.metrics.record_write(&resource.kind);
-    Ok(())
-}
-
-pub(super) fn dynamic_api(
-    ctx: &Context,
-    resource: &ApiResource,
-    meta: &ObjectMeta,
-) -> Api<DynamicObject> {
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
-    Api::namespaced_with(ctx.client.clone(), namespace, resource)
-}
-
-/// Deletes the object with this uid. An object that is already gone, or was replaced, is not an error.
-pub(super) async fn delete_object(
-    ctx: &Context,
-    resource: &ApiResource,
-    meta: &ObjectMeta,
-    params: DeleteParams,
-) -> Result<(), ActError> {
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
-    let name = meta.name.clone().unwrap_or_default();
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: meta.uid.clone(),
-            resource_version: None,
-        }),
-        ..params
-    };
-    match dynamic_api(ctx, resource, meta)
-        .delete(&name, &params)
-        .await
-    {
-        Ok(_) => {
-            ctx.metrics.record_write(&resource.kind);
-            Ok(())
-        }
-        // 404: already deleted. 409: the uid differs, so another object has the name now.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(source) => Err(ActError::Delete {
-            kind: resource.kind.clone(),
-            name,
-            source: Box::new(source),
-        }),
-    }
+    let target = Target::with_resource(resource.clone(), &object.metadata);
+    Ok(ctx.writer.take_over(&target, &patch).await?)
 }

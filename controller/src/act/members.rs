@@ -33,9 +33,7 @@ pub(super) async fn change_membership(
     let dialer = Dialer::new(&ctx.client, work.etcd);
     let mut client = dialer.connect(&endpoint).await.map_err(failed)?;
     // Checked after connecting, which takes long enough to lose leadership.
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
+    ctx.writer.check_leadership()?;
     match call_etcd(&mut client, &endpoint, work, step).await {
         Ok(()) => Ok(()),
         Err(error) if is_ignorable(&error) => Ok(()),

@@ -23,8 +23,8 @@ use mainstay_crds::Etcd;
 use mainstay_manifests::RenderError;
 
 use crate::context::Context;
-use crate::leader::LeadershipLost;
 use crate::observe::{DialError, Objects};
+use crate::writer::{WriteError, WriteVerb};
 
 use crate::model::{DesiredState, ReconcilePlan, ReconcileStep};
 pub(crate) use secrets::remove_secret_finalizers;
@@ -43,8 +43,8 @@ pub(crate) struct Work<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ActError {
-    #[error("not leader: write refused")]
-    Fenced { source: LeadershipLost },
+    #[error(transparent)]
+    Write { source: WriteError },
     /// The spec cannot be expressed as Kubernetes objects.
     #[error("failed to render the objects")]
     Render { source: RenderError },
@@ -54,27 +54,8 @@ pub(crate) enum ActError {
         name: String,
         source: serde_json::Error,
     },
-    #[error("failed to apply {kind} {name}")]
-    Apply {
-        kind: String,
-        name: String,
-        source: Box<kube::Error>,
-    },
-    /// The managed fields of etcd-druid were not transferred.
-    #[error("failed to take over field ownership of {kind} {name} from etcd-druid")]
-    TakeOver {
-        kind: String,
-        name: String,
-        source: Box<kube::Error>,
-    },
-    #[error("failed to delete {kind} {name}")]
-    Delete {
-        kind: String,
-        name: String,
-        source: Box<kube::Error>,
-    },
-    #[error("failed to patch {kind} {name}")]
-    Patch {
+    #[error("failed to read {kind} {name}")]
+    Read {
         kind: String,
         name: String,
         source: Box<kube::Error>,
@@ -103,13 +84,17 @@ impl ActError {
     pub(crate) fn code(&self) -> String {
         let code = |verb: &str, kind: &str| format!("ERR_{verb}_{}", to_error_component(kind));
         match self {
-            Self::Fenced { .. } => "ERR_LEADERSHIP_LOST".to_owned(),
             Self::Render { .. } => "ERR_RENDER".to_owned(),
-            Self::Encode { kind, .. }
-            | Self::Apply { kind, .. }
-            | Self::TakeOver { kind, .. }
-            | Self::Patch { kind, .. } => code("SYNC", kind),
-            Self::Delete { kind, .. } => code("DELETE", kind),
+            Self::Encode { kind, .. } | Self::Read { kind, .. } => code("SYNC", kind),
+            Self::Write {
+                source: WriteError::Fenced { .. },
+            } => "ERR_LEADERSHIP_LOST".to_owned(),
+            Self::Write {
+                source: WriteError::Request { verb, kind, .. },
+            } => match verb {
+                WriteVerb::Delete => code("DELETE", kind),
+                _ => code("SYNC", kind),
+            },
             Self::Coordinate { .. } => "ERR_COORDINATION".to_owned(),
             Self::Etcd { .. } | Self::NoLeader { .. } => "ERR_ETCD".to_owned(),
         }
@@ -119,24 +104,21 @@ impl ActError {
     pub(crate) fn is_permanent(&self) -> bool {
         match self {
             Self::Render { .. } | Self::Encode { .. } => true,
-            Self::Apply { source, .. } => {
-                // The API server or an admission webhook rejects the object itself.
-                matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422))
-            }
+            // The API server or an admission webhook rejects the object itself.
+            Self::Write { source } => source.is_permanent(),
             _ => false,
         }
     }
 
     /// Whether the object changed since it was observed. The next reconcile observes the newer version.
     pub(crate) fn is_conflict(&self) -> bool {
-        match self {
-            Self::Apply { source, .. }
-            | Self::TakeOver { source, .. }
-            | Self::Patch { source, .. } => {
-                matches!(&**source, kube::Error::Api(status) if status.code == 409)
-            }
-            _ => false,
-        }
+        matches!(self, Self::Write { source } if source.is_conflict())
+    }
+}
+
+impl From<WriteError> for ActError {
+    fn from(source: WriteError) -> Self {
+        Self::Write { source }
     }
 }
 
@@ -204,27 +186,6 @@ pub(crate) async fn execute_plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn permanent_api_errors_are_distinguished_from_transient_ones() {
-        let answer = |code: u16| ActError::Apply {
-            kind: "Service".into(),
-            name: "main-client".into(),
-            source: Box::new(kube::Error::Api(Box::new(kube::core::Status {
-                code,
-                ..kube::core::Status::default()
-            }))),
-        };
-        for (code, is_refusal) in [
-            (422, true),
-            (403, true),
-            (409, false),
-            (500, false),
-            (429, false),
-        ] {
-            assert_eq!(answer(code).is_permanent(), is_refusal, "{code}");
-        }
-    }
 
     #[test]
     fn error_codes_match_etcd_druid() {

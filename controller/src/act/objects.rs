@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
-use kube::api::{ApiResource, DeleteParams};
+use kube::api::ApiResource;
 use mainstay_crds::tls::PeerTlsConfig;
 use mainstay_manifests::{
     EtcdClusterState, ManifestObject, Manifests, Names, PeerTlsPhase, RenderError,
@@ -20,6 +20,7 @@ use crate::model::annotations::{CA_FINGERPRINT, MEMBER_COUNT, PEER_TLS_STAGE};
 use crate::model::{BootstrapPhase, EffectiveSpec, PeerTlsStage, Runtime};
 use crate::observe::CaFingerprint;
 use crate::quantity::to_quantity;
+use crate::writer::{Dependents, Target, api_resource};
 
 /// Ordinals beyond the member count to check for Leases of removed members.
 const EXTRA_LEASES: u32 = 8;
@@ -181,7 +182,11 @@ async fn prune(
             owners.into_iter().any(|owner| is_ours(&owner.uid)) && meta.deletion_timestamp.is_none()
         });
         if let Some(meta) = owned {
-            apply::delete_object(ctx, &resource, &meta, DeleteParams::background()).await?;
+            let target = Target::with_resource(resource, &meta);
+            let uid = meta.uid.as_deref();
+            ctx.writer
+                .delete(&target, uid, Dependents::Background)
+                .await?;
         }
     }
     Ok(())
@@ -220,8 +225,4 @@ fn list_prune_candidates(
         ]);
     }
     all
-}
-
-pub(super) fn api_resource<K: Resource<DynamicType = ()>>() -> ApiResource {
-    ApiResource::erase::<K>(&())
 }

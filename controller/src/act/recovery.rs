@@ -10,8 +10,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Api, Resource};
+use kube::Resource;
+use kube::api::ObjectMeta;
 use mainstay_coordination::incident::{
     Incident, RecoveryCause, RecoverySource, RecoveryStage, RecoveryTarget,
 };
@@ -28,12 +28,12 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::objects::api_resource;
-use super::{ActError, Work, apply, objects};
+use super::{ActError, Work, objects};
 use crate::context::Context;
 use crate::intervals;
-use crate::model::annotations::{ATTEMPT, FIELD_MANAGER, INCIDENT, LOCK_HOLDER};
+use crate::model::annotations::{ATTEMPT, INCIDENT, LOCK_HOLDER};
 use crate::model::{EffectiveSpec, ObservedLock, Ordinal, RecoveryJobKind, RecoveryStep};
+use crate::writer::{Dependents, Target};
 
 /// Added to the revision after a restore: more than a cluster writes between two snapshots, so that no watcher meets a
 /// revision twice, and far below the limit of 2^63.
@@ -79,9 +79,7 @@ pub(super) async fn execute_plan(
 }
 
 async fn execute_step(ctx: &Context, work: Work<'_>, step: &RecoveryStep) -> Result<(), ActError> {
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
+    ctx.writer.check_leadership()?;
     let coordinator = get_coordinator(ctx, work.etcd);
     match step {
         RecoveryStep::OpenIncident(incident) => open_incident(&coordinator, incident).await,
@@ -355,24 +353,9 @@ async fn scale_stateful_set(ctx: &Context, work: Work<'_>, to: u32) -> Result<()
         },
         "spec": { "replicas": to },
     });
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
     let name = Names::new(work.etcd).stateful_set();
-    let sets = Api::<StatefulSet>::namespaced(ctx.client.clone(), &work.desired.namespace);
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    sets.patch(&name, &params, &Patch::Merge(&patch))
-        .await
-        .map_err(|source| ActError::Patch {
-            kind: "StatefulSet".to_owned(),
-            name,
-            source: Box::new(source),
-        })?;
-    ctx.metrics.record_write("StatefulSet");
-    Ok(())
+    let set = Target::new::<StatefulSet>(&work.desired.namespace, &name);
+    Ok(ctx.writer.merge(&set, &patch).await?)
 }
 
 async fn launch_job(
@@ -406,27 +389,7 @@ async fn launch_job(
         (INCIDENT.to_owned(), incident.token.clone()),
         (ATTEMPT.to_owned(), incident.attempt.to_string()),
     ]);
-    create_job(ctx, &work.desired.namespace, &job).await
-}
-
-/// Creates a Job. An existing Job of the same name is not an error: an earlier reconcile created it.
-pub(crate) async fn create_job(ctx: &Context, namespace: &str, job: &Job) -> Result<(), ActError> {
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
-    let jobs = Api::<Job>::namespaced(ctx.client.clone(), namespace);
-    match jobs.create(&PostParams::default(), job).await {
-        Ok(_) => {
-            ctx.metrics.record_write("Job");
-            Ok(())
-        }
-        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
-        Err(source) => Err(ActError::Apply {
-            kind: "Job".to_owned(),
-            name: job.metadata.name.clone().unwrap_or_default(),
-            source: Box::new(source),
-        }),
-    }
+    Ok(ctx.writer.create(&Target::of(&job), &job).await?)
 }
 
 fn build_job(
@@ -494,19 +457,10 @@ async fn delete_job(
     ordinal: Ordinal,
     uid: &str,
 ) -> Result<(), ActError> {
-    let meta = ObjectMeta {
-        name: Some(Names::new(work.etcd).restore_job(ordinal.0)),
-        namespace: Some(work.desired.namespace.clone()),
-        uid: Some(uid.to_owned()),
-        ..ObjectMeta::default()
-    };
-    apply::delete_object(
-        ctx,
-        &api_resource::<Job>(),
-        &meta,
-        DeleteParams::background(),
-    )
-    .await
+    let name = Names::new(work.etcd).restore_job(ordinal.0);
+    let job = Target::new::<Job>(&work.desired.namespace, &name);
+    let deleted = ctx.writer.delete(&job, Some(uid), Dependents::Background);
+    Ok(deleted.await?)
 }
 
 async fn close_incident(

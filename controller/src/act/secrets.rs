@@ -3,20 +3,21 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use kube::Client;
+use kube::api::{Api, ListParams};
 use mainstay_crds::Etcd;
 use mainstay_telemetry::ErrorChain;
-use serde_json::json;
 use tracing::warn;
 
+use super::ActError;
 use crate::context::Context;
 use crate::model::annotations::FINALIZER;
+use crate::writer::{Finalizer, Target, api_resource};
 
 /// Removes the finalizer from the Secrets that only this Etcd references. Failures are logged and do not block deletion.
 pub(crate) async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
     let mut own = list_referenced_secrets(etcd);
-    if own.is_empty() || ctx.leadership.check().is_err() {
+    if own.is_empty() || ctx.writer.check_leadership().is_err() {
         return;
     }
     let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
@@ -29,34 +30,30 @@ pub(crate) async fn remove_secret_finalizers(ctx: &Context, etcd: &Etcd) {
     }
     let secrets = Api::<Secret>::namespaced(ctx.client.clone(), namespace);
     for name in own {
-        match remove_finalizer(&secrets, &name).await {
-            Ok(true) => ctx.metrics.record_write("Secret"),
-            Ok(false) => {}
-            Err(error) => {
-                warn!(secret = name, error = %ErrorChain(&error), "failed to remove finalizer from secret");
-            }
+        if let Err(error) = remove_finalizer(ctx, &secrets, &name).await {
+            warn!(secret = name, error = %ErrorChain(&error), "failed to remove finalizer from secret");
         }
     }
 }
 
-async fn remove_finalizer(secrets: &Api<Secret>, name: &str) -> Result<bool, kube::Error> {
-    let Some(secret) = secrets.get_metadata_opt(name).await? else {
-        return Ok(false);
+async fn remove_finalizer(
+    ctx: &Context,
+    secrets: &Api<Secret>,
+    name: &str,
+) -> Result<(), ActError> {
+    let found = secrets.get_metadata_opt(name).await;
+    let found = found.map_err(|source| ActError::Read {
+        kind: "Secret".to_owned(),
+        name: name.to_owned(),
+        source: Box::new(source),
+    })?;
+    let Some(secret) = found else {
+        return Ok(());
     };
-    let remaining: Vec<&String> = secret
-        .finalizers()
-        .iter()
-        .filter(|finalizer| *finalizer != FINALIZER)
-        .collect();
-    if remaining.len() == secret.finalizers().len() {
-        return Ok(false);
-    }
-    // A merge patch replaces the whole list; the resourceVersion protects finalizers that others add meanwhile.
-    let patch = json!({ "metadata": { "resourceVersion": secret.metadata.resource_version, "finalizers": remaining } });
-    secrets
-        .patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch))
-        .await?;
-    Ok(true)
+    let target = Target::with_resource(api_resource::<Secret>(), &secret.metadata);
+    let absent = (FINALIZER, Finalizer::Absent);
+    let removed = ctx.writer.set_finalizer(&target, &secret.metadata, absent);
+    Ok(removed.await?)
 }
 
 async fn list_other_references(

@@ -3,22 +3,18 @@
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use mainstay_manifests::Names;
 use serde_json::json;
 use tracing::info;
 
-use super::objects::api_resource;
-use super::{ActError, Work, apply, members, snapshots};
+use super::{ActError, Work, members, snapshots};
 use crate::context::Context;
 use crate::messages::describe_step;
-use crate::model::annotations::FIELD_MANAGER;
 use crate::model::{
     MemberRemovalReason, Ordinal, PodDeletionReason, PvcDeletionReason, ReconcileStep,
 };
 use crate::quantity::to_quantity;
+use crate::writer::{Dependents, Rejection, Target};
 
 /// Whether a step must be executed before the objects are applied.
 pub(super) fn is_before_apply(step: &ReconcileStep) -> bool {
@@ -86,24 +82,19 @@ pub(super) async fn execute_step(
             expand_pvcs(ctx, work, ordinals, *bytes).await
         }
         ReconcileStep::RecreateStatefulSet { uid } => {
-            let meta = build_meta(work, Names::new(work.etcd).stateful_set(), uid);
-            // Orphan keeps the pods running; the next reconcile creates a StatefulSet that adopts them.
-            let params = DeleteParams {
-                propagation_policy: Some(PropagationPolicy::Orphan),
-                ..DeleteParams::default()
-            };
-            apply::delete_object(ctx, &api_resource::<StatefulSet>(), &meta, params).await
+            let target = stateful_set(work);
+            // The pods keep running; the next reconcile creates a StatefulSet that adopts them.
+            ctx.writer
+                .delete(&target, Some(uid), Dependents::Orphan)
+                .await?;
+            Ok(())
         }
     }
 }
 
-fn build_meta(work: Work<'_>, name: String, uid: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name),
-        namespace: Some(work.desired.namespace.clone()),
-        uid: Some(uid.to_owned()),
-        ..ObjectMeta::default()
-    }
+fn stateful_set(work: Work<'_>) -> Target {
+    let name = Names::new(work.etcd).stateful_set();
+    Target::new::<StatefulSet>(&work.desired.namespace, &name)
 }
 
 async fn delete_pod(
@@ -112,10 +103,8 @@ async fn delete_pod(
     ordinal: Ordinal,
     uid: &str,
 ) -> Result<(), ActError> {
-    let meta = build_meta(work, work.desired.pod_name(ordinal), uid);
-    apply::delete_object(ctx, &api_resource::<Pod>(), &meta, DeleteParams::default()).await?;
-    ctx.local.record_deleted(&work.desired.key(), uid);
-    Ok(())
+    let pod = Target::new::<Pod>(&work.desired.namespace, &work.desired.pod_name(ordinal));
+    delete_observed(ctx, work, &pod, uid).await
 }
 
 async fn delete_pvc(
@@ -124,15 +113,20 @@ async fn delete_pvc(
     ordinal: Ordinal,
     uid: &str,
 ) -> Result<(), ActError> {
-    let meta = build_meta(work, Names::new(work.etcd).pvc(ordinal.0), uid);
-    apply::delete_object(
-        ctx,
-        &api_resource::<PersistentVolumeClaim>(),
-        &meta,
-        DeleteParams::default(),
-    )
-    .await?;
-    // The cache may still hold the PVC: without this record the next reconcile would decide on it again.
+    let name = Names::new(work.etcd).pvc(ordinal.0);
+    let pvc = Target::new::<PersistentVolumeClaim>(&work.desired.namespace, &name);
+    delete_observed(ctx, work, &pvc, uid).await
+}
+
+async fn delete_observed(
+    ctx: &Context,
+    work: Work<'_>,
+    target: &Target,
+    uid: &str,
+) -> Result<(), ActError> {
+    let deleted = ctx.writer.delete(target, Some(uid), Dependents::Default);
+    deleted.await?;
+    // The cache may still hold the object: without this record the next reconcile would decide on it again.
     ctx.local.record_deleted(&work.desired.key(), uid);
     Ok(())
 }
@@ -144,24 +138,7 @@ async fn stop_rolling(ctx: &Context, work: Work<'_>) -> Result<(), ActError> {
         "metadata": { "resourceVersion": version },
         "spec": { "updateStrategy": { "type": "OnDelete", "rollingUpdate": null } },
     });
-    let name = Names::new(work.etcd).stateful_set();
-    let sets = Api::<StatefulSet>::namespaced(ctx.client.clone(), &work.desired.namespace);
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    sets.patch(&name, &params, &Patch::Merge(&patch))
-        .await
-        .map_err(|source| ActError::Patch {
-            kind: "StatefulSet".to_owned(),
-            name,
-            source: Box::new(source),
-        })?;
-    ctx.metrics.record_write("StatefulSet");
-    Ok(())
+    Ok(ctx.writer.merge(&stateful_set(work), &patch).await?)
 }
 
 /// Raises the storage request of the PVCs.
@@ -171,39 +148,27 @@ async fn expand_pvcs(
     ordinals: &[Ordinal],
     bytes: u64,
 ) -> Result<(), ActError> {
-    let pvcs =
-        Api::<PersistentVolumeClaim>::namespaced(ctx.client.clone(), &work.desired.namespace);
     let patch =
         json!({ "spec": { "resources": { "requests": { "storage": to_quantity(bytes) } } } });
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
     for ordinal in ordinals {
         let name = Names::new(work.etcd).pvc(ordinal.0);
-        ctx.leadership
-            .check()
-            .map_err(|source| ActError::Fenced { source })?;
-        match pvcs.patch(&name, &params, &Patch::Merge(&patch)).await {
-            Ok(_) => ctx.metrics.record_write("PersistentVolumeClaim"),
-            // The storage class does not allow expansion: record the refusal, so that it is not requested on every reconcile.
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                ctx.local.record_expansion_refused(
-                    &work.desired.key(),
-                    bytes,
-                    status.message.clone(),
-                    Timestamp::now(),
-                );
-                return Ok(());
-            }
-            Err(source) => {
-                return Err(ActError::Patch {
-                    kind: "PersistentVolumeClaim".to_owned(),
-                    name,
-                    source: Box::new(source),
-                });
-            }
+        let pvc = Target::new::<PersistentVolumeClaim>(&work.desired.namespace, &name);
+        let Err(error) = ctx.writer.merge(&pvc, &patch).await else {
+            continue;
+        };
+        let is_refused = matches!(
+            error.rejection(),
+            Some(Rejection::Forbidden | Rejection::Invalid)
+        );
+        if !is_refused {
+            return Err(error.into());
         }
+        // The storage class does not allow expansion: record the refusal, so that it is not requested on every reconcile.
+        let message = error.server_message().unwrap_or_default().to_owned();
+        let (key, now) = (work.desired.key(), Timestamp::now());
+        ctx.local
+            .record_expansion_refused(&key, bytes, message, now);
+        return Ok(());
     }
     Ok(())
 }

@@ -5,14 +5,14 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{ApiResource, DeleteParams};
+use kube::api::ApiResource;
 use mainstay_crds::Etcd;
 use mainstay_manifests::Names;
 
-use super::objects::api_resource;
-use super::{ActError, apply, live};
+use super::{ActError, live};
 use crate::context::Context;
 use crate::model::count_members;
+use crate::writer::{Dependents, Target, api_resource};
 
 /// Ordinals beyond the spec to check, for members of a larger cluster that was being scaled in.
 const EXTRA_MEMBERS: u32 = 16;
@@ -40,7 +40,11 @@ pub(crate) async fn tear_down(ctx: &Context, etcd: &Etcd) -> Result<Teardown, Ac
         }
         left += 1;
         if meta.deletion_timestamp.is_none() {
-            apply::delete_object(ctx, &resource, &meta, DeleteParams::background()).await?;
+            let target = Target::with_resource(resource, &meta);
+            let uid = meta.uid.as_deref();
+            ctx.writer
+                .delete(&target, uid, Dependents::Background)
+                .await?;
         }
     }
     Ok(if left == 0 {

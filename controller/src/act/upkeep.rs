@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use mainstay_coordination::lock::MAX_TTL;
 use mainstay_coordination::{PinRequest, Purpose, RevisionRange};
@@ -20,16 +19,16 @@ use mainstay_telemetry::ErrorChain;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::objects::api_resource;
-use super::recovery::{build_job_shape, create_job, get_coordinator};
+use super::recovery::{build_job_shape, get_coordinator};
 use super::snapshots::{self, SidecarRequest};
-use super::{ActError, Work, apply, live_hash};
+use super::{ActError, Work, live_hash};
 use crate::context::Context;
-use crate::model::annotations::{FIELD_MANAGER, LOCK_HOLDER};
+use crate::model::annotations::LOCK_HOLDER;
 use crate::model::{FallbackSnapshot, JobState, ObservedJob, PIN_RENEWAL, PinOwner, UpkeepAction};
 use crate::observe;
 use crate::observe::jobs::job_state;
 use crate::quantity::to_quantity;
+use crate::writer::{Dependents, Target};
 
 /// Scratch volume per byte of database: the restored database, a copy of it, and overhead of the format.
 const SCRATCH_FACTOR: u64 = 3;
@@ -149,7 +148,7 @@ pub(crate) async fn start_compaction(
         &compaction,
     );
     let job = job.map_err(|source| ActError::Render { source })?;
-    create_job(ctx, &work.desired.namespace, &job).await
+    Ok(ctx.writer.create(&Target::of(&job), &job).await?)
 }
 
 async fn start_drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(), ActError> {
@@ -169,7 +168,7 @@ async fn start_drill(ctx: &Context, work: Work<'_>, to: Option<i64>) -> Result<(
     };
     let job = jobs::render_drill_job(work.etcd, &ctx.settings, &build_job_shape(work), &drill);
     let job = job.map_err(|source| ActError::Render { source })?;
-    create_job(ctx, &work.desired.namespace, &job).await
+    Ok(ctx.writer.create(&Target::of(&job), &job).await?)
 }
 
 /// The newest revision of the backup according to the snapshot Leases.
@@ -202,9 +201,7 @@ pub(crate) async fn create_pin(
     reader: BackupReader<'_>,
     from: i64,
 ) -> Result<(), ActError> {
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
+    ctx.writer.check_leadership()?;
     let pin_request = PinRequest {
         revisions: Some(RevisionRange {
             first: Revision(from),
@@ -277,7 +274,7 @@ async fn finish_compaction(
     if let Some(revision) = snapshot_revision {
         publish_full_snapshot(ctx, work, revision).await?;
     }
-    delete_job(ctx, work, Names::new(work.etcd).compaction_job(), uid).await?;
+    delete_job(ctx, work, &Names::new(work.etcd).compaction_job(), uid).await?;
     if let Some(job) = &work.objects.observation.upkeep.compaction {
         ctx.metrics
             .record_compaction(&work.desired.key(), &job.state, compute_duration(job));
@@ -287,7 +284,7 @@ async fn finish_compaction(
 }
 
 async fn finish_drill(ctx: &Context, work: Work<'_>, uid: &str) -> Result<(), ActError> {
-    delete_job(ctx, work, Names::new(work.etcd).drill_job(), uid).await?;
+    delete_job(ctx, work, &Names::new(work.etcd).drill_job(), uid).await?;
     if let Some(job) = &work.objects.observation.upkeep.drill {
         let succeeded = matches!(job.state, JobState::Succeeded { .. });
         ctx.metrics.record_drill(&work.desired.key(), succeeded);
@@ -301,25 +298,10 @@ fn compute_duration(job: &ObservedJob) -> Option<std::time::Duration> {
     Some(ended.duration_since(created).unsigned_abs())
 }
 
-async fn delete_job(
-    ctx: &Context,
-    work: Work<'_>,
-    name: String,
-    uid: &str,
-) -> Result<(), ActError> {
-    let meta = ObjectMeta {
-        name: Some(name),
-        namespace: Some(work.desired.namespace.clone()),
-        uid: Some(uid.to_owned()),
-        ..ObjectMeta::default()
-    };
-    apply::delete_object(
-        ctx,
-        &api_resource::<Job>(),
-        &meta,
-        DeleteParams::background(),
-    )
-    .await
+async fn delete_job(ctx: &Context, work: Work<'_>, name: &str, uid: &str) -> Result<(), ActError> {
+    let job = Target::new::<Job>(&work.desired.namespace, name);
+    let deleted = ctx.writer.delete(&job, Some(uid), Dependents::Background);
+    Ok(deleted.await?)
 }
 
 /// Publishes the snapshot of a compaction Job in the full snapshot Lease. The Job has no access to the API server.
@@ -329,7 +311,7 @@ async fn publish_full_snapshot(
     revision: i64,
 ) -> Result<(), ActError> {
     let name = Names::new(work.etcd).full_snapshot_lease();
-    let failed = |source| ActError::Patch {
+    let failed = |source| ActError::Read {
         kind: "Lease".to_owned(),
         name: name.clone(),
         source: Box::new(source),
@@ -345,25 +327,14 @@ async fn publish_full_snapshot(
     if published.is_some_and(|published| published >= revision) {
         return Ok(());
     }
-    ctx.leadership
-        .check()
-        .map_err(|source| ActError::Fenced { source })?;
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(Timestamp::now());
     // The sidecar writes this Lease too: the resourceVersion keeps its newer revision from being overwritten.
     let patch = json!({
         "metadata": { "resourceVersion": lease.metadata.resource_version },
         "spec": { "holderIdentity": revision.to_string(), "renewTime": now },
     });
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    leases
-        .patch(&name, &params, &Patch::Merge(&patch))
-        .await
-        .map_err(failed)?;
-    ctx.metrics.record_write("Lease");
-    Ok(())
+    let target = Target::of(&lease);
+    Ok(ctx.writer.merge(&target, &patch).await?)
 }
 
 /// Records the snapshot locally. The cache may observe the deleted Job before the changed Lease, and would start another

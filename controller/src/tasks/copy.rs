@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ListParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Client, ResourceExt};
@@ -23,13 +23,13 @@ use mainstay_manifests::names;
 use mainstay_verdict::Verdict;
 use serde_json::json;
 
-use super::{POLL_INTERVAL, TaskError};
-use crate::act::recovery::create_job;
+use super::{POLL_INTERVAL, TaskError, find_pod};
 use crate::act::upkeep::{BackupReader, create_pin, remove_pin, renew_pin};
 use crate::context::Context;
 use crate::model::JobState;
-use crate::model::annotations::{ATTEMPT, FIELD_MANAGER, FINALIZER};
+use crate::model::annotations::{ATTEMPT, FINALIZER};
 use crate::observe::jobs::job_state;
+use crate::writer::{Dependents, Finalizer, Target};
 
 const MAX_ATTEMPTS: u32 = 5;
 /// First and longest interval between attempts.
@@ -149,7 +149,7 @@ pub(crate) async fn reconcile(
     let (observed, job) = reconciler.observe().await?;
     Ok(match next_action(&observed) {
         CopyTaskAction::AddFinalizer => {
-            reconciler.set_finalizer(true).await?;
+            reconciler.set_finalizer(Finalizer::Present).await?;
             Action::requeue(Duration::from_millis(100))
         }
         CopyTaskAction::CreateJob => {
@@ -178,7 +178,7 @@ pub(crate) async fn reconcile(
         }
         CopyTaskAction::RemoveFinalizer => {
             reconciler.remove_pins().await;
-            reconciler.set_finalizer(false).await?;
+            reconciler.set_finalizer(Finalizer::Absent).await?;
             Action::await_change()
         }
         CopyTaskAction::Wait(pause) => {
@@ -217,33 +217,24 @@ struct CopyTaskReconciler<'a> {
     task: &'a EtcdCopyBackupsTask,
     ctx: &'a Context,
     namespace: String,
-    tasks: Api<EtcdCopyBackupsTask>,
-    jobs: Api<Job>,
 }
 
 impl<'a> CopyTaskReconciler<'a> {
     fn new(task: &'a EtcdCopyBackupsTask, ctx: &'a Context) -> Self {
-        let namespace = task.namespace().unwrap_or_default();
         Self {
             task,
             ctx,
-            tasks: Api::namespaced(ctx.client.clone(), &namespace),
-            jobs: Api::namespaced(ctx.client.clone(), &namespace),
-            namespace,
+            namespace: task.namespace().unwrap_or_default(),
         }
-    }
-
-    fn check_leadership(&self) -> Result<(), TaskError> {
-        let checked = self.ctx.leadership.check();
-        checked.map_err(|source| crate::act::ActError::Fenced { source }.into())
     }
 
     async fn observe(&self) -> Result<(ObservedCopyTask, Option<Job>), TaskError> {
         let name = names::copy_job_name(&self.task.name_any());
-        let job = self.jobs.get_opt(&name).await;
+        let jobs = Api::<Job>::namespaced(self.ctx.client.clone(), &self.namespace);
+        let job = jobs.get_opt(&name).await;
         let job = job.map_err(TaskError::api_error("get the copy Job"))?;
         let pod = match &job {
-            Some(job) => self.find_pod(job).await?,
+            Some(job) => find_pod(self.ctx, &self.namespace, job).await?,
             None => None,
         };
         let attempt = self.task.annotations().get(ATTEMPT);
@@ -267,17 +258,8 @@ impl<'a> CopyTaskReconciler<'a> {
         Ok((observed, job))
     }
 
-    async fn find_pod(&self, job: &Job) -> Result<Option<Pod>, TaskError> {
-        let pods = Api::<Pod>::namespaced(self.ctx.client.clone(), &self.namespace);
-        let uid = job.uid().unwrap_or_default();
-        let list = ListParams::default().labels(&format!("controller-uid={uid}"));
-        let found = pods.list(&list).await;
-        let found = found.map_err(TaskError::api_error("list the pods of the copy Job"))?;
-        Ok(found.items.into_iter().next())
-    }
-
     async fn start_job(&self) -> Result<(), TaskError> {
-        self.check_leadership()?;
+        self.ctx.writer.check_leadership()?;
         let spec = &self.task.spec;
         let copy = CopyJob {
             deadline: None,
@@ -309,7 +291,7 @@ impl<'a> CopyTaskReconciler<'a> {
             )
             .await?;
         }
-        Ok(create_job(self.ctx, &self.namespace, &job).await?)
+        Ok(self.ctx.writer.create(&Target::of(&job), &job).await?)
     }
 
     /// Renews the pins on the whole source backup, because the Job may read any object of it.
@@ -344,16 +326,9 @@ impl<'a> CopyTaskReconciler<'a> {
     }
 
     async fn record_attempt(&self, attempt: u32) -> Result<(), TaskError> {
-        self.check_leadership()?;
         let patch = json!({ "metadata": { "annotations": { ATTEMPT: attempt.to_string() } } });
-        let name = self.task.name_any();
-        let params = PatchParams::default();
-        let patched = self
-            .tasks
-            .patch(&name, &params, &Patch::Merge(&patch))
-            .await;
-        patched.map_err(TaskError::api_error("record the attempt"))?;
-        Ok(())
+        let task = Target::of(self.task);
+        Ok(self.ctx.writer.merge(&task, &patch).await?)
     }
 
     async fn delete_job(&self, job: Option<&Job>) -> Result<(), TaskError> {
@@ -361,60 +336,26 @@ impl<'a> CopyTaskReconciler<'a> {
         let Some(job) = job.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
             return Ok(());
         };
-        self.check_leadership()?;
-        match self
-            .jobs
-            .delete(&job.name_any(), &DeleteParams::foreground())
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("delete the copy Job")(error)),
-        }
+        let (target, uid) = (Target::of(job), job.metadata.uid.as_deref());
+        let deleted = self.ctx.writer.delete(&target, uid, Dependents::Foreground);
+        Ok(deleted.await?)
     }
 
     /// Deletes the task with this uid; another task may have its name by now.
     async fn delete_task(&self) -> Result<(), TaskError> {
-        self.check_leadership()?;
-        let params = DeleteParams::default().preconditions(Preconditions {
-            uid: self.task.uid(),
-            resource_version: None,
-        });
-        match self.tasks.delete(&self.task.name_any(), &params).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(TaskError::api_error("delete the task")(error)),
-        }
+        let (target, uid) = (Target::of(self.task), self.task.metadata.uid.as_deref());
+        let deleted = self.ctx.writer.delete(&target, uid, Dependents::Default);
+        Ok(deleted.await?)
     }
 
-    async fn set_finalizer(&self, is_desired: bool) -> Result<(), TaskError> {
-        self.check_leadership()?;
-        let mut finalizers = self.task.finalizers().to_vec();
-        finalizers.retain(|name| name != FINALIZER);
-        if is_desired {
-            finalizers.push(FINALIZER.to_owned());
-        }
-        // A merge patch replaces the whole list; the resourceVersion protects finalizers that others add meanwhile.
-        let patch = json!({ "metadata": {
-            "resourceVersion": self.task.metadata.resource_version, "finalizers": finalizers,
-        }});
-        let name = self.task.name_any();
-        let params = PatchParams::default();
-        match self
-            .tasks
-            .patch(&name, &params, &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(
-                error,
-            )),
-        }
+    async fn set_finalizer(&self, wanted: Finalizer) -> Result<(), TaskError> {
+        let finalizer = (FINALIZER, wanted);
+        let (target, meta) = (Target::of(self.task), &self.task.metadata);
+        let written = self.ctx.writer.set_finalizer(&target, meta, finalizer);
+        Ok(written.await?)
     }
 
     async fn report(&self, succeeded: bool, outcome: &str) -> Result<(), TaskError> {
-        self.check_leadership()?;
         let now = now();
         let condition = |type_: ConditionType, is_true: bool| Condition {
             type_,
@@ -441,16 +382,8 @@ impl<'a> CopyTaskReconciler<'a> {
             observed_generation: self.task.metadata.generation,
             last_error: (!succeeded).then(|| outcome.to_owned()),
         };
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let patch = json!({ "status": status });
-        self.tasks
-            .patch_status(&self.task.name_any(), &params, &Patch::Merge(&patch))
-            .await
-            .map_err(TaskError::api_error("publish the status of the task"))?;
-        Ok(())
+        let (target, patch) = (Target::of(self.task), json!({ "status": status }));
+        Ok(self.ctx.writer.merge_status(&target, &patch).await?)
     }
 }
 

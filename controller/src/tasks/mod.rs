@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action, Config as ControllerConfig};
 use kube::runtime::{Controller, watcher};
@@ -33,6 +35,7 @@ use crate::caches::WatchScope;
 use crate::caches::backoff::WatchBackoff;
 use crate::config::Controllers;
 use crate::context::Context;
+use crate::writer::WriteError;
 
 /// Interval before a failed reconcile of a task is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -53,6 +56,8 @@ pub(crate) enum TaskError {
         step: &'static str,
         source: Box<kube::Error>,
     },
+    #[error(transparent)]
+    Write { source: WriteError },
     #[error("failed to execute the task")]
     Act { source: ActError },
 }
@@ -69,6 +74,12 @@ impl TaskError {
 impl From<ActError> for TaskError {
     fn from(source: ActError) -> Self {
         Self::Act { source }
+    }
+}
+
+impl From<WriteError> for TaskError {
+    fn from(source: WriteError) -> Self {
+        Self::Write { source }
     }
 }
 
@@ -163,4 +174,14 @@ fn error_policy<K: kube::Resource>(task: Arc<K>, error: &TaskError, _: Arc<Conte
 /// Whether a retry cannot succeed until the task changes.
 fn is_permanent(error: &TaskError) -> bool {
     matches!(error, TaskError::Unreadable { .. })
+}
+
+/// A pod of a Job, whose termination message holds the result.
+async fn find_pod(ctx: &Context, namespace: &str, job: &Job) -> Result<Option<Pod>, TaskError> {
+    let pods = Api::<Pod>::namespaced(ctx.client.clone(), namespace);
+    let uid = job.uid().unwrap_or_default();
+    let list = ListParams::default().labels(&format!("controller-uid={uid}"));
+    let found = pods.list(&list).await;
+    let found = found.map_err(TaskError::api_error("list the pods of the Job"))?;
+    Ok(found.items.into_iter().next())
 }

@@ -77,7 +77,7 @@ pub(super) async fn defragment(
         .and_then(|span| span.to_duration().ok())
         .unwrap_or(DEFRAGMENT_TIMEOUT);
     for member in &chosen {
-        reconciler.check_leadership()?;
+        reconciler.ctx.writer.check_leadership()?;
         let Some(endpoint) = find_endpoint(etcd, sight, member) else {
             continue; // no pod of this Etcd
         };
@@ -145,7 +145,7 @@ pub(super) async fn move_leader(
             "No healthy voting member to transfer leadership to",
         ));
     };
-    reconciler.check_leadership()?;
+    reconciler.ctx.writer.check_leadership()?;
     let moved = async {
         let mut client = dialer.connect(&endpoint).await?;
         call_with_timeout(

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::Api;
 use mainstay_crds::Etcd;
 use mainstay_crds::ops::{
     Chains, OnDemandSnapshot, Operation, OpsTaskResult, RestoreTarget, SnapshotType, TaskState,
@@ -20,7 +19,7 @@ use super::decide::{
     TaskReport, parse_full_revision, report_compaction, report_verification, require_ready,
 };
 use super::{FinishedJob, OpsTaskReconciler, TaskOutcome, etcd as members, recover, retry_later};
-use crate::act::recovery::{build_job_shape, create_job};
+use crate::act::recovery::build_job_shape;
 use crate::act::snapshots::{SidecarRequest, SnapshotError, call_sidecar};
 use crate::act::upkeep::{BackupReader, remove_pin, renew_pin};
 use crate::act::{ActError, Work};
@@ -28,8 +27,9 @@ use crate::model::annotations::INCIDENT;
 use crate::model::{DesiredState, Observation, ObservedMembership, Ordinal};
 use crate::observe::jobs::job_state;
 use crate::observe::{self, Dialer, Objects};
-use crate::tasks::TaskError;
+use crate::tasks::{TaskError, find_pod};
 use crate::validate;
+use crate::writer::{Dependents, Target};
 
 /// Deadline of the Job that verifies a backup.
 const VERIFY_DEADLINE: Duration = Duration::from_hours(6);
@@ -310,7 +310,8 @@ async fn verify_backup(
         };
         let annotations = job.metadata.annotations.get_or_insert_default();
         annotations.insert(INCIDENT.to_owned(), reconciler.operation_id());
-        create_job(reconciler.ctx, &reconciler.namespace, &job).await?;
+        let writer = &reconciler.ctx.writer;
+        writer.create(&Target::of(&job), &job).await?;
         return Ok(retry_later());
     };
     // The name is free again only when the terminating Job is gone.
@@ -327,7 +328,7 @@ async fn verify_backup(
         delete_verify_job(reconciler, Some(etcd), &finished).await?;
         return Ok(retry_later());
     }
-    let pod = find_pod(reconciler, &job).await?;
+    let pod = find_pod(reconciler.ctx, &reconciler.namespace, &job).await?;
     Ok(match report_verification(&job_state(&job, || pod)) {
         Some(report) => TaskOutcome::Finished(report, finished),
         None => retry_later(),
@@ -350,30 +351,16 @@ pub(super) async fn delete_verify_job(
     etcd: Option<&Etcd>,
     finished: &FinishedJob,
 ) -> Result<(), TaskError> {
-    reconciler.check_leadership()?;
-    let jobs = Api::<Job>::namespaced(reconciler.ctx.client.clone(), &reconciler.namespace);
-    let params = DeleteParams::background().preconditions(Preconditions {
-        uid: Some(finished.uid.clone()),
-        resource_version: None,
-    });
-    match jobs.delete(&finished.name, &params).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-        Err(error) => return Err(TaskError::api_error("delete the verify Job")(error)),
-    }
+    let job = Target::new::<Job>(&reconciler.namespace, &finished.name);
+    let deleted = reconciler
+        .ctx
+        .writer
+        .delete(&job, Some(&finished.uid), Dependents::Background);
+    deleted.await?;
     if let Some(etcd) = etcd {
         remove_pin(reconciler.ctx, etcd, BackupReader::Verification).await;
     }
     Ok(())
-}
-
-async fn find_pod(reconciler: &OpsTaskReconciler<'_>, job: &Job) -> Result<Option<Pod>, TaskError> {
-    let pods = Api::<Pod>::namespaced(reconciler.ctx.client.clone(), &reconciler.namespace);
-    let uid = job.uid().unwrap_or_default();
-    let list = ListParams::default().labels(&format!("controller-uid={uid}"));
-    let found = pods.list(&list).await;
-    let found = found.map_err(TaskError::api_error("list the pods of the verify Job"))?;
-    Ok(found.items.into_iter().next())
 }
 
 #[cfg(test)]

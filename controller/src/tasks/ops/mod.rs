@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use mainstay_crds::ops::TaskState;
@@ -22,9 +22,9 @@ use tracing::info;
 
 use self::decide::{FINALIZER, ObservedOpsTask, OpsTaskAction, TaskReport};
 use super::{POLL_INTERVAL, TaskError};
-use crate::act::ActError;
 use crate::context::Context;
 use crate::model::annotations::INCIDENT;
+use crate::writer::{Dependents, Finalizer, Rejection, Target, WriteResultExt};
 
 /// Outcome of one execution of a task.
 enum TaskOutcome {
@@ -61,7 +61,7 @@ pub(crate) async fn reconcile(
     let soon = Action::requeue(Duration::from_millis(100));
     Ok(match next {
         OpsTaskAction::AddFinalizer => {
-            reconciler.set_finalizer(true).await?;
+            reconciler.set_finalizer(Finalizer::Present).await?;
             soon
         }
         OpsTaskAction::Report(report) => {
@@ -88,7 +88,7 @@ pub(crate) async fn reconcile(
             soon
         }
         OpsTaskAction::RemoveFinalizer => {
-            reconciler.set_finalizer(false).await?;
+            reconciler.set_finalizer(Finalizer::Absent).await?;
             Action::await_change()
         }
     })
@@ -98,23 +98,15 @@ struct OpsTaskReconciler<'a> {
     task: &'a EtcdOpsTask,
     ctx: &'a Context,
     namespace: String,
-    tasks: Api<EtcdOpsTask>,
 }
 
 impl<'a> OpsTaskReconciler<'a> {
     fn new(task: &'a EtcdOpsTask, ctx: &'a Context) -> Self {
-        let namespace = task.namespace().unwrap_or_default();
         Self {
             task,
             ctx,
-            tasks: Api::namespaced(ctx.client.clone(), &namespace),
-            namespace,
+            namespace: task.namespace().unwrap_or_default(),
         }
-    }
-
-    fn check_leadership(&self) -> Result<(), TaskError> {
-        let checked = self.ctx.leadership.check();
-        checked.map_err(|source| ActError::Fenced { source }.into())
     }
 
     /// Identifies the incidents and Jobs of this task.
@@ -137,7 +129,8 @@ impl<'a> OpsTaskReconciler<'a> {
         let etcds = Api::<Etcd>::namespaced(self.ctx.client.clone(), &self.namespace);
         let etcd = etcds.get_opt(name).await;
         let etcd = etcd.map_err(TaskError::api_error("get the Etcd of the task"))?;
-        let tasks = self.tasks.list(&ListParams::default()).await;
+        let tasks = Api::<EtcdOpsTask>::namespaced(self.ctx.client.clone(), &self.namespace);
+        let tasks = tasks.list(&ListParams::default()).await;
         let tasks = tasks.map_err(TaskError::api_error("list the tasks"))?;
         let blocking = tasks
             .items
@@ -146,44 +139,24 @@ impl<'a> OpsTaskReconciler<'a> {
         Ok((etcd, blocking.map(ResourceExt::name_any)))
     }
 
-    async fn set_finalizer(&self, is_desired: bool) -> Result<(), TaskError> {
-        let mut finalizers = self.task.finalizers().to_vec();
-        let has_finalizer = finalizers.iter().any(|name| name == FINALIZER);
-        if has_finalizer == is_desired {
-            return Ok(());
-        }
-        self.check_leadership()?;
-        finalizers.retain(|name| name != FINALIZER);
-        if is_desired {
-            finalizers.push(FINALIZER.to_owned());
-        }
-        // A merge patch replaces the whole list; the resourceVersion protects finalizers that others add meanwhile.
-        let patch = json!({ "metadata": {
-            "resourceVersion": self.task.metadata.resource_version, "finalizers": finalizers,
-        }});
-        let name = self.task.name_any();
-        let params = PatchParams::default();
-        match self
-            .tasks
-            .patch(&name, &params, &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("update the finalizers of the task")(
-                error,
-            )),
-        }
+    fn target(&self) -> Target {
+        Target::of(self.task)
+    }
+
+    async fn set_finalizer(&self, wanted: Finalizer) -> Result<(), TaskError> {
+        let (writer, meta) = (&self.ctx.writer, &self.task.metadata);
+        let finalizer = (FINALIZER, wanted);
+        Ok(writer
+            .set_finalizer(&self.target(), meta, finalizer)
+            .await?)
     }
 
     async fn delete_task(&self) -> Result<(), TaskError> {
-        self.check_leadership()?;
-        let params = DeleteParams::default();
-        match self.tasks.delete(&self.task.name_any(), &params).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("delete the task")(error)),
-        }
+        // Another task may have the name by now.
+        let uid = self.task.metadata.uid.as_deref();
+        let target = self.target();
+        let deleted = self.ctx.writer.delete(&target, uid, Dependents::Default);
+        Ok(deleted.await?)
     }
 
     /// Whether this task has started its recovery.
@@ -193,17 +166,10 @@ impl<'a> OpsTaskReconciler<'a> {
 
     /// Records that this task has started its recovery, so that it is not started twice.
     async fn record_recovery_start(&self) -> Result<(), TaskError> {
-        self.check_leadership()?;
         let patch = json!({ "metadata": { "annotations": { INCIDENT: self.operation_id() } } });
-        let (name, params) = (self.task.name_any(), PatchParams::default());
-        let patch = Patch::Merge(&patch);
-        match self.tasks.patch(&name, &params, &patch).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(TaskError::api_error("record the recovery in the task")(
-                error,
-            )),
-        }
+        let merged = self.ctx.writer.merge(&self.target(), &patch).await;
+        merged.unless(&[Rejection::Gone])?;
+        Ok(())
     }
 
     /// Deletes a Job whose outcome is published. If that fails, the next task of this kind deletes it.
@@ -215,7 +181,6 @@ impl<'a> OpsTaskReconciler<'a> {
 
     /// Publishes the report. Returns `false` if the task was changed or deleted meanwhile.
     async fn publish_report(&self, report: &TaskReport) -> Result<bool, TaskError> {
-        self.check_leadership()?;
         let kind = report::operation_kind(&self.task.spec.config);
         info!(task = self.task.name_any(), state = ?report.state, "{}", report.message);
         let status = report::build_status(self.task, report, &self.ctx.next_run_id());
@@ -223,24 +188,11 @@ impl<'a> OpsTaskReconciler<'a> {
             "metadata": { "resourceVersion": self.task.metadata.resource_version },
             "status": status,
         });
-        let params = PatchParams {
-            field_manager: Some(crate::model::annotations::FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let name = self.task.name_any();
-        match self
-            .tasks
-            .patch_status(&name, &params, &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => {}
-            // The task was changed or deleted meanwhile: the next reconcile observes it.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),
-            Err(error) => {
-                return Err(TaskError::api_error("publish the status of the task")(
-                    error,
-                ));
-            }
+        let written = self.ctx.writer.merge_status(&self.target(), &patch).await;
+        // The task was changed or deleted meanwhile: the next reconcile observes it.
+        let outdated = [Rejection::Gone, Rejection::Conflict];
+        if written.unless(&outdated)?.is_none() {
+            return Ok(false);
         }
         if report.state.is_final() {
             self.ctx

@@ -260,7 +260,7 @@ async fn open_incident(
     last: Option<&Incident>,
     incident: &Incident,
 ) -> Result<TaskOutcome, TaskError> {
-    reconciler.check_leadership()?;
+    reconciler.ctx.writer.check_leadership()?;
     let coordinator = get_coordinator(reconciler.ctx, etcd);
     let purpose = match incident.cause {
         RecoveryCause::QuorumLost => Purpose::RecoverQuorum,
