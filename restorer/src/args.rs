@@ -29,7 +29,7 @@ pub(crate) enum OutputFormat {
     arg_required_else_help = true,
     max_term_width = 100,
     after_help = "Exit codes (see docs/reference/exit-codes.md): 0 success, 1 unexpected error, 2 invalid command line, \
-                  10-14 data directory, 20-23 backup, 30 disk, 40-42 etcd must not start yet."
+                  10-16 data directory, 20-23 backup, 30 disk, 40-42 etcd must not start yet."
 )]
 pub struct RestorerArgs {
     #[command(subcommand)]

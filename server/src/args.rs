@@ -11,7 +11,7 @@ use mainstay_telemetry::LogArgs;
 
 /// Serves the etcd v3 API over a storage engine
 ///
-/// Clients of etcd connect to it without changes: etcdctl, client libraries, kube-apiserver. It is one process without
+/// Clients of etcd such as etcdctl and the client libraries connect to it without changes. It is one process without
 /// raft: use etcd itself where a cluster must survive the loss of a machine.
 #[derive(Debug, Parser)]
 #[command(

@@ -17,7 +17,7 @@ const NAMESPACE: &str = "etcd-mainstay";
 /// Stands for the user's registry in `install.yaml`.
 const REGISTRY: &str = "registry.example";
 /// Some objects depend on the version. This one is old enough for every cluster in which CRD validation rules work.
-const RENDERED_FOR: &str = "1.25.0";
+const RENDERED_FOR: &str = "1.30.0";
 
 /// Writes `etcd-mainstay-<version>.tgz`. Helm would store the current time in it.
 pub(super) fn pack(

@@ -181,8 +181,21 @@ fn backup_is_read_exactly_when_it_affects_the_decision() {
         let data = data(state);
         for cluster in clusters() {
             for configured in configurations() {
-                let decided = BACKUPS.map(|backup| decide(&data, &cluster, configured, &backup));
-                let matters = decided.iter().any(|decision| *decision != decided[0]);
+                // Valid data that is older by name is compared with the backup, and each result decides.
+                let relations = [
+                    None,
+                    Some(BackupRelation::Behind),
+                    Some(BackupRelation::Diverged),
+                ];
+                let decided = relations.map(|history| {
+                    let compared = DataDirSummary {
+                        history,
+                        ..data.clone()
+                    };
+                    BACKUPS.map(|backup| decide(&compared, &cluster, configured, &backup))
+                });
+                let first = decided[0][0];
+                let matters = decided.iter().flatten().any(|decision| *decision != first);
                 let asked = needs_backup(&data, &cluster, configured);
                 assert_eq!(asked, matters, "{data:?} {cluster:?} {configured:?}");
             }
