@@ -29,13 +29,13 @@ use crate::directory::database_path;
 use crate::failure::CommandFailure;
 use crate::rebuild::Meter;
 
-/// Limit of unreadable objects: each one costs a download.
-const MAX_UNREADABLE: usize = 8;
+/// Limit of objects that are unreadable or of another history: each one costs a download.
+const MAX_EXCLUDED: usize = 8;
 
 /// Result of comparing data with its backup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackupComparison {
-    /// `None` if no readable object of the backup could be compared.
+    /// `None` if nothing readable of the backup is newer than the data, or no object could be compared.
     pub(crate) relation: Option<BackupRelation>,
     finding: Option<ChainFinding>,
     /// Why the relation is unknown.
@@ -92,7 +92,7 @@ impl fmt::Display for BackupComparison {
 ///
 /// # Errors
 ///
-/// Only if the store fails: then nothing is known.
+/// Only if the store or the local disk fails: then nothing is known.
 pub(crate) async fn compare_with_backup(
     data_dir: &Path,
     backup: &Backup,
@@ -136,29 +136,34 @@ fn compare(
     catalogue: &Catalogue,
     reader: &impl ChainReader,
 ) -> Result<BackupComparison, CommandFailure> {
-    let mut unreadable = BTreeSet::new();
     let (data, unread_log) = match open_data(data_dir) {
         Ok(opened) => opened,
-        Err(reason) => return Ok(BackupComparison::unknown(reason, unreadable)),
+        Err(reason) => return Ok(BackupComparison::unknown(reason, BTreeSet::new())),
     };
-    while unreadable.len() <= MAX_UNREADABLE {
-        let Some(chain) = newest_chain(catalogue, &unreadable) else {
-            return Ok(BackupComparison {
+    let mut excluded = BTreeSet::new();
+    let mut unreadable = BTreeSet::new();
+    let mut diverged = None;
+    while excluded.len() <= MAX_EXCLUDED {
+        let Some(chain) = newest_chain(catalogue, &excluded) else {
+            return Ok(diverged.unwrap_or(BackupComparison {
                 unreadable,
                 ..BackupComparison::default()
-            });
+            }));
         };
         let error = match relate_to_chain(&data, catalogue, &chain, reader) {
             Ok(finding) => {
-                if let (HistoryRelation::Behind, Some(reason)) = (finding.relation, unread_log) {
-                    return Ok(BackupComparison::unknown(reason, unreadable));
+                let check = judge(finding, unread_log.as_deref(), &unreadable);
+                match check.relation {
+                    // It may be a single object of another cluster before a chain that continues the data.
+                    Some(BackupRelation::Diverged) => {
+                        excluded.insert(chain.base.key.clone());
+                        diverged = diverged.or(Some(check));
+                        continue;
+                    }
+                    Some(BackupRelation::Equal | BackupRelation::Ahead) | None => return Ok(check),
+                    // A restore would take the newest chain, which is of another history.
+                    Some(_) => return Ok(diverged.unwrap_or(check)),
                 }
-                return Ok(BackupComparison {
-                    relation: Some(to_reported(finding.relation)),
-                    finding: Some(finding),
-                    reason: None,
-                    unreadable,
-                });
             }
             Err(error) => error,
         };
@@ -166,9 +171,13 @@ fn compare(
             error if is_store_failure(error) => {
                 return Err(CommandFailure::new(Verdict::StoreUnavailable, error));
             }
-            CompareHistoryError::Object(object) if !is_local(object) => {
+            CompareHistoryError::Object(object) if is_local(object) => {
+                return Err(CommandFailure::new(Verdict::Disk, object));
+            }
+            CompareHistoryError::Object(object) => {
                 warn!(object_key = object.key(), error = %ErrorChain(object), "object of the backup is unreadable");
                 unreadable.insert(object.key().to_owned());
+                excluded.insert(object.key().to_owned());
             }
             error => {
                 let reason = ErrorChain(error).to_string();
@@ -176,8 +185,33 @@ fn compare(
             }
         }
     }
-    let reason = format!("more than {MAX_UNREADABLE} objects of the backup are unreadable");
-    Ok(BackupComparison::unknown(reason, unreadable))
+    let reason = format!(
+        "more than {MAX_EXCLUDED} objects of the backup are unreadable or of another history"
+    );
+    Ok(diverged.unwrap_or(BackupComparison::unknown(reason, unreadable)))
+}
+
+/// What a finding means for the data.
+fn judge(
+    finding: ChainFinding,
+    unread_log: Option<&str>,
+    unreadable: &BTreeSet<String>,
+) -> BackupComparison {
+    let has_newer = finding.data_revision < finding.chain_revision;
+    let relation = match (finding.relation, unread_log) {
+        (HistoryRelation::Behind, Some(reason)) => {
+            return BackupComparison::unknown(reason.to_owned(), unreadable.clone());
+        }
+        // Only names were newer than the data, and what has them is unreadable: nothing would be lost by starting.
+        (HistoryRelation::Diverged | HistoryRelation::Unknown, _) if !has_newer => None,
+        (relation, _) => Some(to_reported(relation)),
+    };
+    BackupComparison {
+        relation,
+        finding: Some(finding),
+        reason: None,
+        unreadable: unreadable.clone(),
+    }
 }
 
 /// A full local disk says nothing about an object.
@@ -191,10 +225,10 @@ fn is_local(error: &EvidenceError) -> bool {
     )
 }
 
-/// The newest chain without a gap and without the unreadable objects.
-fn newest_chain(catalogue: &Catalogue, unreadable: &BTreeSet<String>) -> Option<SnapshotChain> {
+/// The newest chain without a gap and without the excluded objects.
+fn newest_chain(catalogue: &Catalogue, excluded: &BTreeSet<String>) -> Option<SnapshotChain> {
     let request = |target| ChainRequest {
-        excluded: unreadable.clone(),
+        excluded: excluded.clone(),
         ..ChainRequest::new(target)
     };
     match choose(catalogue, &request(ChainTarget::Latest)) {
@@ -226,6 +260,10 @@ struct BackupReader {
 }
 
 impl ChainReader for BackupReader {
+    fn is_store_failure(&self, error: &EvidenceError) -> bool {
+        is_store_failure(error)
+    }
+
     fn open(&self, object: &SnapshotObject) -> io::Result<ObjectStream> {
         self.sources.open(object)
     }

@@ -137,8 +137,8 @@ impl Maintenance for Front {
         _request: Request<SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
         let scratch = tempfile::NamedTempFile::new().map_err(|error| unreadable(&error))?;
-        self.engine.export(scratch.path()).await.map_err(failed)?;
-        let header = self.current_header();
+        let revision = self.engine.export(scratch.path()).await.map_err(failed)?;
+        let header = self.header(revision);
         let (out, responses) = mpsc::channel(QUEUE);
         tokio::task::spawn_blocking(move || {
             if let Err(error) = send_file(scratch.path(), header.as_ref(), &out) {

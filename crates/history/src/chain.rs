@@ -11,7 +11,8 @@ use crate::data_dir::DataDirHistory;
 use crate::event::BackupEvent;
 use crate::key_match::HistoryMatch;
 use crate::object::{
-    BaseEvidence, COMPARED_EVENTS, EvidenceError, ObjectStream, read_base, read_delta,
+    BaseEvidence, COMPARED_EVENTS, DeltaEvidence, EvidenceError, ObjectStream, read_base,
+    read_delta,
 };
 use crate::replay::ReplayError;
 
@@ -37,6 +38,9 @@ pub trait ChainReader {
 
     /// Creates an empty local file for a full snapshot.
     fn scratch(&self) -> io::Result<File>;
+
+    /// Whether the store failed, which says nothing about the object.
+    fn is_store_failure(&self, error: &EvidenceError) -> bool;
 }
 
 /// Result of a comparison.
@@ -76,14 +80,20 @@ pub fn relate_to_chain(
     chain: &SnapshotChain,
     reader: &impl ChainReader,
 ) -> Result<ChainFinding, CompareHistoryError> {
-    let comparison = Comparison {
-        data,
-        catalogue,
-        chain,
-        reader,
-        at: data.revision().min(chain.last_revision),
-    };
-    comparison.run()
+    if let Some((_, last_missing)) = chain.gap_after_base {
+        // The base may be newer than its name and fill the gap. If it does not, a restore ends with the base.
+        let base = Comparison::new(data, catalogue, chain, reader).read_base(&chain.base)?;
+        if base.revision < last_missing {
+            let base_only = SnapshotChain {
+                deltas: Vec::new(),
+                last_revision: base.revision,
+                gap_after_base: None,
+                ..chain.clone()
+            };
+            return Comparison::new(data, catalogue, &base_only, reader).run();
+        }
+    }
+    Comparison::new(data, catalogue, chain, reader).run()
 }
 
 struct Comparison<'a, R> {
@@ -95,7 +105,22 @@ struct Comparison<'a, R> {
     at: Revision,
 }
 
-impl<R: ChainReader> Comparison<'_, R> {
+impl<'a, R: ChainReader> Comparison<'a, R> {
+    fn new(
+        data: &'a DataDirHistory,
+        catalogue: &'a Catalogue,
+        chain: &'a SnapshotChain,
+        reader: &'a R,
+    ) -> Self {
+        Self {
+            data,
+            catalogue,
+            chain,
+            reader,
+            at: data.revision().min(chain.last_revision),
+        }
+    }
+
     fn run(&self) -> Result<ChainFinding, CompareHistoryError> {
         let holds_it =
             |object: &&SnapshotObject| object.name.start <= self.at && self.at <= object.name.last;
@@ -218,29 +243,33 @@ impl<R: ChainReader> Comparison<'_, R> {
             return Ok(HistoryMatch::Same);
         }
         // The keys of the newest common revision were written again before the base was taken.
-        match self.match_older_delta()? {
-            HistoryMatch::Same if has_equal => Ok(HistoryMatch::Same),
-            HistoryMatch::Foreign => Ok(HistoryMatch::Foreign),
-            _ => Ok(HistoryMatch::Unknown),
+        if has_equal && self.has_equal_older_delta()? {
+            return Ok(HistoryMatch::Same);
         }
+        Ok(HistoryMatch::Unknown)
     }
 
-    /// Compares with a delta before the base that still holds the newest common revision.
-    fn match_older_delta(&self) -> Result<HistoryMatch, CompareHistoryError> {
+    /// Whether a delta before the base holds the newest common revision as the data does. A delta that differs proves
+    /// nothing: it is not part of the chain and may be a leftover of another history.
+    fn has_equal_older_delta(&self) -> Result<bool, CompareHistoryError> {
         let holds_it =
             |object: &&SnapshotObject| object.name.start <= self.at && self.at <= object.name.last;
         for delta in self.catalogue.deltas.iter().filter(holds_it) {
-            let stored = self.open(delta)?;
-            // Not part of the chain: if it is unreadable, the chain still is not.
-            let Ok(found) = read_delta(delta, stored, self.at) else {
-                continue;
+            let found = match self.read_older_delta(delta) {
+                Ok(found) => found,
+                Err(error) if self.reader.is_store_failure(&error) => return Err(error.into()),
+                // Not part of the chain: if it is unreadable, the chain still is not.
+                Err(_) => continue,
             };
-            match self.match_events(&found.newest)? {
-                HistoryMatch::Unknown => {}
-                conclusive => return Ok(conclusive),
+            if self.match_events(&found.newest)? == HistoryMatch::Same {
+                return Ok(true);
             }
         }
-        Ok(HistoryMatch::Unknown)
+        Ok(false)
+    }
+
+    fn read_older_delta(&self, delta: &SnapshotObject) -> Result<DeltaEvidence, EvidenceError> {
+        read_delta(delta, self.open(delta)?, self.at)
     }
 
     /// All events of the newest common revision against all rows of that revision.
@@ -274,11 +303,11 @@ impl<R: ChainReader> Comparison<'_, R> {
         })
     }
 
-    fn open(&self, object: &SnapshotObject) -> Result<ObjectStream, CompareHistoryError> {
+    fn open(&self, object: &SnapshotObject) -> Result<ObjectStream, EvidenceError> {
         let opened = self.reader.open(object);
-        Ok(opened.map_err(|source| EvidenceError::Open {
+        opened.map_err(|source| EvidenceError::Open {
             key: object.key.clone(),
             source,
-        })?)
+        })
     }
 }

@@ -237,8 +237,8 @@ fn copy_database(mut stream: impl Read, mut scratch: &File) -> Result<(), FullRe
             scratch.write_all(data).map_err(FullReadError::Scratch)?;
         }
     }
-    // A database file without a hash was copied from a data directory.
-    let scanned = scanner.finish(HashCheck::Skipped)?;
+    // Without a hash it proves nothing, and a restore refuses it.
+    let scanned = scanner.finish(HashCheck::Required)?;
     scratch
         .write_all(&scanned.rest)
         .map_err(FullReadError::Scratch)

@@ -1,6 +1,6 @@
 //! Valid data is replaced only by a backup that continues it, and the log of a killed etcd counts as data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mainstay_verdict::Verdict;
 
@@ -72,6 +72,57 @@ fn unreadable_newer_delta_is_no_evidence_of_newer_data() {
     std::fs::write(stray, "not a delta").unwrap();
     let kept = home.run_on_bucket("initialize", &["-d", &data_dir]);
     expect_success(kept, Verdict::Valid);
+}
+
+/// Objects whose names start with a prefix, in the order of their revisions.
+fn list_objects(home: &Home, prefix: &str) -> Vec<PathBuf> {
+    let example = home.object_path(STRAY_FULL);
+    let entries = std::fs::read_dir(example.parent().unwrap()).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with(prefix)
+    });
+    paths.sort();
+    paths
+}
+
+#[test]
+fn backup_that_ends_at_a_gap_before_the_data_does_not_replace_it() {
+    let home = Home::from_fixture(FIXTURE);
+    let data_dir = restore_earlier_state(&home, 1200);
+    // Of the chain after the full snapshot at 695, only what follows the gap is left: a restore ends at 695.
+    let removed = list_objects(&home, "Incr-00000696");
+    assert_eq!(removed.len(), 1, "{removed:?}");
+    std::fs::remove_file(&removed[0]).unwrap();
+    let kept = home.run_on_bucket("initialize", &["-d", &data_dir]);
+    expect_success(kept, Verdict::Valid);
+    assert!(list_previous(&home).is_empty());
+}
+
+#[test]
+fn full_snapshot_of_another_cluster_does_not_stop_current_data() {
+    let home = Home::from_fixture(FIXTURE);
+    let data_dir = restore_earlier_state(&home, NEWEST_REVISION);
+    let other = Home::from_fixture("zlib-3.5.16");
+    let foreign = list_objects(&other, "Full-").pop().unwrap();
+    let name = "Full-00000000-00009999-1794799999.zlib";
+    std::fs::copy(foreign, home.object_path(name)).unwrap();
+    let kept = home.run_on_bucket("initialize", &["-d", &data_dir]);
+    expect_success(kept, Verdict::Valid);
+
+    // Older data is neither replaced by the other cluster, which a restore would choose, nor started as current.
+    let home = Home::from_fixture(FIXTURE);
+    let data_dir = restore_earlier_state(&home, 1200);
+    std::fs::copy(
+        list_objects(&other, "Full-").pop().unwrap(),
+        home.object_path(name),
+    )
+    .unwrap();
+    let refused = home.run_on_bucket("initialize", &["-d", &data_dir]);
+    expect_failure(refused, Verdict::HistoryDiverged);
 }
 
 #[test]
@@ -225,7 +276,7 @@ mod live {
         async fn log_of_a_killed_etcd_gives_the_rows_that_its_restart_shows(version) {
             let home = Home::new();
             let data_dir = home.path("data/new.etcd");
-            // etcd commits its database only when it compacts or stops: the rest is in the log.
+            // etcd does not commit its database by time or size: the rest is in the log.
             let options = EtcdOptions::new().data_dir(&data_dir)
                 .flag("backend-batch-interval", "1h")
                 .flag("backend-batch-limit", "1000000");
@@ -235,12 +286,15 @@ mod live {
             let acknowledged = etcd.revision().await;
             let physical = CompactionOptions::new().with_physical();
             client.compact(acknowledged.0 - 5, Some(physical)).await.unwrap();
-            write_all_kinds(&mut client, 2).await;
+            // From 3.5 on, a revoked lease commits the database too, so the older file is kept.
+            etcd.kill();
+            let copy = home.path("db");
+            std::fs::copy(data_dir.join("member/snap/db"), &copy).unwrap();
+            etcd.restart().await;
+            write_all_kinds(&mut etcd.client().await, 2).await;
             let acknowledged = etcd.revision().await;
             etcd.kill();
 
-            let copy = home.path("db");
-            std::fs::copy(data_dir.join("member/snap/db"), &copy).unwrap();
             let (rows, revision, hash) = replay_into(&copy, &data_dir.join("member/wal"));
             assert!(rows >= 50, "only {rows} rows were in the log alone");
             assert_eq!(revision, acknowledged);

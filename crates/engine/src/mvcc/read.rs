@@ -37,9 +37,11 @@ impl Core {
     /// A transaction that cannot write. It observes one revision throughout.
     pub(super) fn read_txn(&self, txn: &Txn) -> Result<TxnAnswer, EngineError> {
         again_when_moved(|| {
-            let state = self.state();
-            let at = state.visible;
+            // The reader is at least as new as this revision. It is opened without the state locked: a defragmentation waits
+            // for readers, and writers hold a reader while they wait for the state.
+            let at = self.state().visible;
             let reader = self.rows.reader().map_err(EngineError::Storage)?;
+            let state = self.state();
             let decision = decide(txn, &state, (&*reader, at))?;
             check(&decision, &state, at)?;
             let mut answer = read_ops(&decision, &state, (&*reader, at))?;
