@@ -50,9 +50,6 @@ pub async fn install(kubeconfig: &Path, programs: &Programs) -> Result<(), Insta
         "--create-namespace".to_owned(),
         "--wait".to_owned(),
         "--timeout=10m".to_owned(),
-        // Kubernetes before 1.25 drops CRD validation rules it does not know; Helm's own validation would reject them.
-        "--server-side=false".to_owned(),
-        "--disable-openapi-validation".to_owned(),
     ];
     arguments.extend(values.map(|value| format!("--set={value}")));
     arguments.extend([

@@ -18,7 +18,7 @@ use super::availability::AbsenceWatch;
 use super::bucket::BackupBucket;
 use super::druid::{self, MEMBERS};
 use super::harness::{
-    ETCD_NAME, TestNamespace, assert_no_write_lost, with_namespace, write_and_back_up,
+    ETCD_NAME, TestNamespace, assert_no_write_lost, with_baseline_namespace, write_and_back_up,
 };
 use super::interruptions::{kill_controllers, wait_until_replaced};
 
@@ -74,7 +74,7 @@ fn backup_prefix(stage: &TestNamespace) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adopted_etcd_druid_cluster_keeps_data_quorum_and_backup() {
-    with_namespace("adopt", async |stage| {
+    with_baseline_namespace("adopt", async |stage| {
         let programs = Programs::find_etcds().unwrap();
         let version = read_etcd_versions(&programs).await.unwrap().pop().unwrap();
         let mut spec = stage.etcd_spec(3);

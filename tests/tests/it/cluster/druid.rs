@@ -1,6 +1,5 @@
-//! Creates an Etcd as etcd-druid does: objects with its names, labels and flags, except for the PodDisruptionBudget, which
-//! Kubernetes before 1.21 lacks. Two programs differ: a plain etcd instead of etcd-wrapper, and mainstay-sidecar, which
-//! takes the same flags, instead of etcd-backup-restore.
+//! Creates an Etcd as etcd-druid does: objects with its names, labels and flags. Two programs differ: a plain etcd instead of
+//! etcd-wrapper, and mainstay-sidecar, which takes the same flags, instead of etcd-backup-restore.
 
 use std::fmt::Debug;
 
@@ -8,6 +7,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use kube::{Resource, ResourceExt as _};
@@ -37,6 +37,11 @@ pub(crate) async fn create_druid_etcd(
     };
     druid.create_rbac().await;
     druid.create_leases().await;
+    let budget =
+        json!({"spec": {"minAvailable": MEMBERS / 2 + 1, "selector": {"matchLabels": selector()}}});
+    druid
+        .create::<PodDisruptionBudget>((ETCD_NAME, "etcd-pdb"), budget)
+        .await;
     druid.create_services().await;
     let data = json!({"data": {"etcd.conf.yaml": etcd_configuration(&test_namespace.namespace)}});
     druid

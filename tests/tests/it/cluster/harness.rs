@@ -36,10 +36,24 @@ pub(crate) struct TestNamespace {
     pub(crate) namespace: String,
 }
 
+/// The pod security standard that a namespace enforces.
+#[derive(Clone, Copy)]
+enum PodSecurity {
+    /// What our pods need.
+    Restricted,
+    /// What the pods of etcd-druid need.
+    Baseline,
+}
+
 /// Runs a test in its own namespace, and deletes the namespace also if the test fails. After a failure, prints the state of
 /// the namespace.
 pub(crate) async fn with_namespace(name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
-    run_in_namespace(find_cluster().await, name, test).await;
+    run_in_namespace(find_cluster().await, (name, PodSecurity::Restricted), test).await;
+}
+
+/// The same for a test with pods of etcd-druid, which the restricted pod security standard rejects.
+pub(crate) async fn with_baseline_namespace(name: &str, test: impl AsyncFnOnce(&TestNamespace)) {
+    run_in_namespace(find_cluster().await, (name, PodSecurity::Baseline), test).await;
 }
 
 /// The same for a test that needs access to the node.
@@ -49,7 +63,7 @@ pub(crate) async fn with_local_namespace(name: &str, test: impl AsyncFnOnce(&Tes
         cluster.node().is_some(),
         "{name} needs the cluster of this machine, but KUBECONFIG points to another one; `cluster filter` skips this test"
     );
-    run_in_namespace(cluster, name, test).await;
+    run_in_namespace(cluster, (name, PodSecurity::Restricted), test).await;
 }
 
 async fn find_cluster() -> TestCluster {
@@ -59,14 +73,21 @@ async fn find_cluster() -> TestCluster {
 
 async fn run_in_namespace(
     cluster: TestCluster,
-    name: &str,
+    (name, security): (&str, PodSecurity),
     test: impl AsyncFnOnce(&TestNamespace),
 ) {
     let namespace = format!("{name}-{:05x}", rand::rng().random_range(0..0x10_0000));
     let stage = TestNamespace { cluster, namespace };
     let namespaces = Api::<Namespace>::all(stage.cluster.client());
-    let desired =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stage.namespace}});
+    let enforced = match security {
+        PodSecurity::Restricted => "restricted",
+        PodSecurity::Baseline => "baseline",
+    };
+    let labels = json!({"pod-security.kubernetes.io/enforce": enforced});
+    let desired = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": stage.namespace, "labels": labels},
+    });
     apply(&namespaces, &desired).await;
     // The message of a failed test says what it waited for; a backtrace does not help.
     set_hook(Box::new(|failed| eprintln!("{failed}")));
@@ -94,6 +115,16 @@ where
     let params = PatchParams::apply("mainstay-tests").force();
     let applied = api.patch(name, &params, &Patch::Apply(desired)).await;
     applied.unwrap_or_else(|error| panic!("failed to apply {name}: {error}"))
+}
+
+/// Security context of a pod that the restricted pod security standard accepts; the user is the one of members.
+pub(crate) fn pod_security_context() -> Value {
+    json!({"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}})
+}
+
+/// The same for a container.
+pub(crate) fn container_security_context() -> Value {
+    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
 }
 
 impl TestNamespace {
@@ -187,8 +218,10 @@ impl TestNamespace {
             "spec": {"backoffLimit": 0, "template": {"spec": {
                 "restartPolicy": "Never",
                 "volumes": volumes.unwrap_or_default(),
+                "securityContext": pod_security_context(),
                 "containers": [{
                     "name": "job",
+                    "securityContext": container_security_context(),
                     "image": "toolbox:1",
                     "command": ["/bin/sh", "-euc", script],
                     "volumeMounts": mounts.unwrap_or_default(),

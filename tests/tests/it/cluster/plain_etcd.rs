@@ -11,7 +11,7 @@ use mainstay_tests::cluster::member::{MemberPod, connect, wait_for_members};
 use mainstay_tests::cluster::{Programs, WriteLoad};
 use serde_json::{Value, json};
 
-use super::harness::TestNamespace;
+use super::harness::{TestNamespace, container_security_context, pod_security_context};
 
 /// Room for WAL segments, which etcd preallocates with 64 MiB each.
 const VOLUME_SIZE: &str = "512Mi";
@@ -96,9 +96,10 @@ fn stateful_set_manifest(namespace: &str, replicas: usize, version: &str) -> Val
                 "metadata": {"labels": {"app": NAME}},
                 "spec": {
                     "terminationGracePeriodSeconds": 5,
-                    "securityContext": {"runAsNonRoot": true, "runAsUser": 65532},
+                    "securityContext": pod_security_context(),
                     "containers": [{
                         "name": "etcd",
+                        "securityContext": container_security_context(),
                         "image": format!("{ETCD_IMAGE}:{version}"),
                         "command": command,
                         "env": [field("POD", "metadata.name"), field("ADDRESS", "status.podIP")],

@@ -196,8 +196,8 @@ fn plan_for_pvc(
 
 /// Whether a `PersistentVolume` of this provisioner can be deleted: no PVC has the uid it was made for.
 ///
-/// The phase alone is no evidence. Kubernetes 1.20 sets `Released` for a moment on the volume of a PVC that has just replaced
-/// another one of the same name: its controller compares the volume with the PVC of before.
+/// The phase alone is no evidence: the controller of volumes may set `Released` on the volume of a PVC that has just
+/// replaced another one of the same name, because its cache still contains the PVC of before.
 pub(super) fn is_orphaned<'a>(
     volume: &PersistentVolume,
     claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,
