@@ -170,7 +170,7 @@ test-release: ## build the release twice in different directories and compare (l
 
 .PHONY: manual
 manual: ## regenerate the manual pages in docs/reference/man
-	$(ENV) MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/man_pages?_(is|are)_up_to_date/)'
+	$(ENV) MAINSTAY_UPDATE_MANUAL=1 cargo nextest run --workspace -E 'test(/man(ual)?_pages?_(is|are)_up_to_date/)'
 
 .PHONY: deny clean-cache
 deny: ## licences, sources and banned crates (needs cargo-deny)
