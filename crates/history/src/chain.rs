@@ -231,10 +231,9 @@ impl<'a, R: ChainReader> Comparison<'a, R> {
             let rows = self.data.rows_at(row.revision)?;
             match rows.iter().find(|own| own.key == row.key) {
                 Some(own) if own == row => has_equal = true,
-                Some(_) => return Ok(HistoryMatch::Foreign),
                 // A compaction of the data may have removed the row.
                 None if self.data.is_compacted(row.revision) => {}
-                None => return Ok(HistoryMatch::Foreign),
+                Some(_) | None => return Ok(HistoryMatch::Foreign),
             }
         }
         let at = self.at.min(base.revision);
@@ -287,9 +286,8 @@ impl<'a, R: ChainReader> Comparison<'a, R> {
         for event in events {
             match rows.iter().find(|row| row.key == event.key) {
                 Some(row) if row == event => has_equal = true,
-                Some(_) => return Ok(HistoryMatch::Foreign),
                 None if is_compacted || rows.len() >= COMPARED_EVENTS => {}
-                None => return Ok(HistoryMatch::Foreign),
+                Some(_) | None => return Ok(HistoryMatch::Foreign),
             }
         }
         let is_extra = |row: &BackupEvent| events.iter().all(|event| event.key != row.key);

@@ -238,10 +238,8 @@ fn copy_database(mut stream: impl Read, mut scratch: &File) -> Result<(), FullRe
         }
     }
     // Without a hash it proves nothing, and a restore refuses it.
-    let scanned = scanner.finish(HashCheck::Required)?;
-    scratch
-        .write_all(&scanned.rest)
-        .map_err(FullReadError::Scratch)
+    scanner.finish(HashCheck::Required)?;
+    Ok(())
 }
 
 /// Returns the newest rows up to a revision, newest first.

@@ -116,7 +116,7 @@ impl BaseWriter<'_> {
         let object = self.job.chain.base.name.to_string();
         let bytes = scanner.received();
         match scanner.finish(self.job.options.hash_check) {
-            Ok(scanned) => self.write(&scanned.rest)?,
+            Ok(full) => self.write(&full.rest)?,
             Err(damage) => return Err(ProofError::from_full_damage(object, damage).into()),
         }
         if self.written < self.limit {

@@ -69,9 +69,9 @@ impl<'a, S: ReadAt> Applier<'a, S> {
         request: &RaftRequest,
     ) -> Result<(), ReplayError> {
         match request {
-            RaftRequest::NoEffect => {}
             RaftRequest::Put(put) if self.can_put(put) => self.put(put)?,
-            RaftRequest::Put(_) => {} // etcd answered with an error
+            // To a put that it cannot apply, etcd answered with an error.
+            RaftRequest::NoEffect | RaftRequest::Put(_) => {}
             RaftRequest::DeleteRange(delete) => self.delete_range(delete)?,
             RaftRequest::Txn(txn) => self.apply_txn(txn)?,
             RaftRequest::Compaction(compaction) => self.compact(Revision(compaction.revision)),

@@ -105,9 +105,9 @@ pub fn replay_log<S: ReadAt>(
     }
     refuse_restricted(database)?;
     let keys = TouchedState::load(database, &touched)?;
-    let mut applier = Applier::new(keys, leases, &status, sink);
-    pending.for_each(|entry, request| applier.apply(entry.index, &request))?;
-    Ok(applier.finish(entries, status.revision))
+    let mut replay = Applier::new(keys, leases, &status, sink);
+    pending.for_each(|entry, request| replay.apply(entry.index, &request))?;
+    Ok(replay.finish(entries, status.revision))
 }
 
 fn read_leases<S: ReadAt>(

@@ -275,7 +275,7 @@ fn verify_hash(path: &Path, file: &File, bytes: u64) -> Result<FullLayout, Inspe
         scanner.push(room);
     }
     match scanner.finish(HashCheck::Skipped) {
-        Ok(scanned) => Ok(scanned.layout),
+        Ok(full) => Ok(full.layout),
         Err(source) => Err(InspectError::Damaged {
             path: path(),
             source,

@@ -24,6 +24,9 @@ use super::harness::{
 };
 use super::interruptions::{kill_controllers, wait_for_pods, wait_until_replaced};
 
+/// Entries between two raft snapshots of a member.
+const RAFT_SNAPSHOT_ENTRIES: u64 = 50;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scaling_from_one_to_five_members_and_back_loses_no_write() {
     with_namespace("scale", async |stage| {
@@ -70,6 +73,9 @@ async fn upgrades_of_three_encrypted_members_never_lose_quorum() {
         let (oldest, newer) = versions.split_first().expect("versions of etcd");
         let mut spec = stage.etcd_spec(3);
         spec["etcd"]["image"] = json!(format!("{IMAGE}:{oldest}"));
+        // The health check of etcd 3.4 writes v2 requests to the log. etcd 3.6 stops when it reads one, so members of 3.5
+        // must have written a raft snapshot after them.
+        spec["etcd"]["snapshotCount"] = json!(RAFT_SNAPSHOT_ENTRIES);
         let etcd = stage.create_encrypted_etcd(spec).await;
         let mut members = etcd.wait_for_members(3).await.unwrap();
         let settled = etcd.wait_until_settled().await.unwrap();
@@ -95,6 +101,9 @@ async fn upgrades_of_three_encrypted_members_never_lose_quorum() {
             let still = find_condition(&settled, &ConditionType::Ready).unwrap();
             assert_eq!(still.status, ConditionStatus::True);
             assert_eq!(still.last_transition_time, ready.last_transition_time);
+            load.wait_for_writes(RAFT_SNAPSHOT_ENTRIES + 1)
+                .await
+                .unwrap();
         }
         timeline.record_event(
             "all members run the newest version; the controllers were killed during each upgrade",
