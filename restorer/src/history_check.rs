@@ -179,7 +179,7 @@ fn compare(
                 unreadable.insert(object.key().to_owned());
                 excluded.insert(object.key().to_owned());
             }
-            CompareHistoryError::Data(_) => {
+            error @ CompareHistoryError::Data(_) => {
                 let reason = ErrorChain(error).to_string();
                 return Ok(BackupComparison::unknown(reason, unreadable));
             }
