@@ -167,10 +167,10 @@ fn compare(
             }
             Err(error) => error,
         };
+        if is_store_failure(&error) {
+            return Err(CommandFailure::new(Verdict::StoreUnavailable, &error));
+        }
         match &error {
-            error if is_store_failure(error) => {
-                return Err(CommandFailure::new(Verdict::StoreUnavailable, error));
-            }
             CompareHistoryError::Object(object) if is_local(object) => {
                 return Err(CommandFailure::new(Verdict::Disk, object));
             }

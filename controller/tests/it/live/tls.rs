@@ -99,7 +99,7 @@ struct PeerTlsServers {
 
 impl PeerTlsServers {
     /// Switches peer TLS on or off, and the additional URLs with it.
-    fn patch(&self, tls: Option<Value>) -> Value {
+    fn patch(&self, tls: Option<&Value>) -> Value {
         let urls = match tls {
             Some(_) => &self.tls_urls,
             None => &self.proxied.peer_urls,
@@ -287,7 +287,7 @@ async fn peer_tls_is_switched_on_and_off_without_losing_quorum() {
     let writer = BackgroundWriter::start(&servers.proxied);
 
     stage
-        .patch_etcd("main", servers.patch(Some(peer_tls_spec())))
+        .patch_etcd("main", servers.patch(Some(&peer_tls_spec())))
         .await;
     let stages = servers.follow_until_settled(&stage, &kubelet, "on").await;
     assert_eq!(stages, vec![["prepared", "on"]; 3]);
