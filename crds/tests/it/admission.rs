@@ -134,7 +134,7 @@ fn field_path(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').filter(|part| !part.is_empty()) {
         if part.parse::<usize>().is_ok() {
-            path.push_str(&format!("[{part}]"));
+            path.extend(["[", part, "]"]);
         } else {
             path.push_str(if path.is_empty() { "" } else { "." });
             path.push_str(part);

@@ -32,10 +32,9 @@ impl Violation {
 
 fn is_as_expected(expected: &ExpectedAdmission, answer: &AdmissionResult) -> bool {
     match (expected, answer) {
-        (ExpectedAdmission::Stored, Ok(_)) => true,
+        (ExpectedAdmission::Stored, Ok(_)) | (ExpectedAdmission::NeverReadable, Err(_)) => true,
         (ExpectedAdmission::Readable, Ok(stored)) => is_readable(stored),
         (ExpectedAdmission::NeverReadable, Ok(stored)) => !is_readable(stored),
-        (ExpectedAdmission::NeverReadable, Err(_)) => true,
         (ExpectedAdmission::Rejected { field }, Err(all)) => all.iter().any(|one| one.is_of(field)),
         (ExpectedAdmission::FieldMissing { field }, Err(all)) => all
             .iter()

@@ -18,7 +18,7 @@ async fn progress_is_never_ahead_of_an_event_of_its_stream() {
         .with_progress_notify();
     let mut stream = client.watch("/r/", Some(options.clone())).await.unwrap();
     stream.watch("/s/", Some(options)).await.unwrap();
-    let writes = tokio::spawn(async move {
+    let expected = tokio::spawn(async move {
         let mut revisions = Vec::new();
         for step in 0..1500u32 {
             let key = format!("/{}/{}", ["r", "s", "other"][step as usize % 3], step % 17);
@@ -56,7 +56,7 @@ async fn progress_is_never_ahead_of_an_event_of_its_stream() {
         }
     }
     received.sort_unstable();
-    assert_eq!(received, writes.await.unwrap());
+    assert_eq!(received, expected.await.unwrap());
 }
 
 #[tokio::test]
