@@ -61,7 +61,7 @@ pub struct InitializeArgs {
 
     /// Restore over valid data although the backup has another history, or an unknown one
     ///
-    /// The data is kept as <DIR>.before-<time>.
+    /// The data is kept as `<DIR>.before-<time>`.
     #[arg(long, env = "MAINSTAY_ACCEPT_HISTORY")]
     pub(crate) accept_history: bool,
 
