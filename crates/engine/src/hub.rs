@@ -44,7 +44,7 @@ struct Slots {
 /// Announces visible revisions to the watches of one engine.
 ///
 /// It holds no events: a watch that is woken reads them from the history. So the memory of a watch is constant, and a
-/// slow one delays nobody.
+/// slow one delays no other.
 #[derive(Debug)]
 pub struct Hub {
     slots: Mutex<Slots>,

@@ -20,7 +20,7 @@
 //!
 //! **Invariants**: a revision is visible to readers and watches only when the store has it durably. A revision is never
 //! used twice. A watch is a cursor into the retained history, not a queue: a slow watch costs no memory and delays
-//! nobody, and a progress revision can never exceed an event that its stream has not received.
+//! no other, and a progress revision can never exceed an event that its stream has not received.
 //!
 //! **Out of scope**: gRPC, principals and metrics (see `etcdserver`), object stores (see `store`).
 //!
